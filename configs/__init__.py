@@ -1,0 +1,1 @@
+"""Ready-made configurations; ``base.py`` lists every key."""

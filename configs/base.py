@@ -1,0 +1,149 @@
+"""Every key of a run with its default, its meaning and its unit. Other configurations are this one and their changes.
+
+It is a list to read and to copy from, not a run of its own.
+"""
+
+from ml_collections import ConfigDict, config_dict
+
+
+def get_config() -> ConfigDict:
+    """All keys with their defaults."""
+    config = ConfigDict()
+    config.seed = 0  # decides initial weights, order of problems and sampling noise
+    config.steps = 200  # GRPO steps; each samples a batch and updates on it
+
+    config.model = ConfigDict(
+        {
+            "num_layers": 2,
+            "d_model": 64,
+            "num_heads": 4,  # query heads
+            "num_kv_heads": 4,  # key and value heads; a divisor of num_heads
+            "head_dim": 16,
+            "d_ff": 256,  # width of the gated feed-forward network
+            "vocab_size": 0,  # 0: the tokenizer's
+            "rope_theta": 10_000.0,
+            "rope_scaling": "none",  # none, linear, llama3
+            "rope_scaling_factor": 1.0,
+            "rope_low_freq_factor": 1.0,  # llama3 only
+            "rope_high_freq_factor": 4.0,  # llama3 only
+            "rope_original_max_positions": 8192,  # llama3 only; tokens
+            "norm_epsilon": 1e-5,
+            "tie_embeddings": False,  # use the transposed embedding as the output projection
+            "qk_norm": False,
+            "qkv_bias": False,
+            "init_std": 0.02,  # projections; those that write to the residual are divided by sqrt(2 * num_layers)
+            "embedding_init_std": 0.02,
+            "compute_dtype": "float32",  # float32, bfloat16 (for accelerators; master parameters are float32 always)
+            "remat": "none",  # what the backward pass keeps of a layer: none (everything), dots, full (its input only)
+            "logprob_chunk_tokens": 1024,  # tokens whose logits exist at once
+        }
+    )
+
+    config.data = ConfigDict(
+        {
+            "task": "addition",  # addition, countdown, file
+            "path": config_dict.placeholder(str),  # task "file": JSONL or parquet with columns problem, answer
+            "digits": 3,  # task "addition": digits of each operand
+            "countdown_numbers": 3,  # task "countdown": numbers to combine
+            "max_problems": 1_000_000,  # generated tasks: size of the pool that the splits are cut from
+            "validation_problems": 256,  # looked at during the run
+            "test_problems": 256,  # looked at before and after it, never to choose anything
+            "tokenizer": "characters",  # characters, bytes, or a path to a tokenizer.json
+            "prompt_template": "{problem}",  # what the model sees
+            "max_prompt_tokens": 64,  # a longer prompt is an error (or skipped, see bad_rows)
+            "bad_rows": "error",  # error, skip: what to do with rows that cannot be used
+        }
+    )
+
+    config.verifier = ConfigDict(
+        {
+            "rewards": ("numeric",),  # numeric, countdown, format; the first decides what counts as correct
+            "weights": (1.0,),  # one for each
+            "workers": 1,  # processes
+            "deadline_seconds": 5.0,  # for one completion
+        }
+    )
+
+    config.rollout = ConfigDict(
+        {
+            "prompts_per_step": 32,
+            "completions_per_prompt": 8,  # group size G, at least 2
+            "max_new_tokens": 64,  # completions are cut off here
+            "temperature": 1.0,
+            "top_k": 0,  # 0: off
+            "top_p": 1.0,  # 1: off
+            "decode_chunk_tokens": 16,  # tokens between two looks at which groups have ended
+        }
+    )
+
+    config.algorithm = ConfigDict(
+        {
+            "clip_epsilon": 0.2,
+            "kl_beta": 0.04,  # 0: no reference is held
+            "length_penalty": 1e-5,  # reward per token over the budget
+            "length_budget_tokens": 8192,
+            "variance_epsilon": 1e-6,  # floor of a group's standard deviation
+            "passes_per_batch": 1,  # optimizer updates on each batch
+            "old_logprobs": "sampler",  # sampler (its own), trainer (computed again before the update)
+            "micro_batch_completions": 32,  # completions in one forward and backward pass
+            "max_nonfinite_steps": 5,  # refused updates in a row before the run stops
+        }
+    )
+
+    config.optimizer = _optimizer(1e-6, warmup_steps=10, schedule="constant", final_fraction=0.0, weight_decay=0.0)
+
+    config.cold_start = ConfigDict(
+        {
+            "steps": 0,  # supervised steps on worked examples before GRPO; 0: none
+            "batch_size": 32,  # worked examples
+            "thinking_share": 0.35,  # share of the examples that show their working
+            "slip_probability": 0.05,  # chance of a slip in each worked column
+            "checkpoint_every_steps": 500,
+            "optimizer": _optimizer(5e-3, warmup_steps=20, schedule="cosine", final_fraction=0.1, weight_decay=0.01),
+        }
+    )
+
+    config.evaluation = ConfigDict(
+        {
+            "every_steps": 20,  # GRPO steps between two looks at the validation problems
+            "samples_per_problem": 1,  # on the validation problems
+            "test_samples_per_problem": 4,  # on the test problems
+            "logged_samples": 16,  # completions of each evaluation that go into samples.jsonl
+        }
+    )
+
+    config.checkpoint = ConfigDict(
+        {
+            "every_steps": 50,  # GRPO steps
+            "keep": 2,  # newest checkpoints to keep
+        }
+    )
+
+    config.mesh = ConfigDict(
+        {
+            "data": -1,  # devices that each hold all parameters; -1: all devices left
+            "fsdp": 1,  # devices that share parameters and optimizer state, and the batch
+            "tensor": 1,  # devices that share heads, feed-forward width and vocabulary
+            "context": 1,
+            "expert": 1,
+        }
+    )
+    return config
+
+
+def _optimizer(
+    learning_rate: float, *, warmup_steps: int, schedule: str, final_fraction: float, weight_decay: float
+) -> ConfigDict:
+    return ConfigDict(
+        {
+            "learning_rate": learning_rate,  # at the end of the warm-up
+            "warmup_steps": warmup_steps,
+            "schedule": schedule,  # after the warm-up: constant, linear, cosine
+            "final_fraction": final_fraction,  # of the learning rate, at the last step
+            "b1": 0.9,
+            "b2": 0.99,
+            "epsilon": 1e-8,
+            "weight_decay": weight_decay,  # norms and biases are not decayed
+            "max_grad_norm": 1.0,  # gradients are scaled down to this global norm
+        }
+    )

@@ -1,0 +1,1 @@
+"""Objectives as pure functions: arrays in, arrays out."""

@@ -1,0 +1,152 @@
+"""Command lines: a configuration file, overrides, and errors that a person can act on."""
+
+import dataclasses
+import importlib.util
+import sys
+import traceback
+import types
+import typing
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from absl import flags
+from ml_collections import ConfigDict, config_dict, config_flags
+
+from grpo_jax.config import ConfigError, RunConfig, from_nested, require_key
+from grpo_jax.io.checkpoint import CheckpointMismatch, NoUsableCheckpoint
+from grpo_jax.io.run_folder import ConfigChanged, RunFolderInUse
+
+USAGE = 2
+EXIT_CODES: dict[type[BaseException], int] = {
+    ConfigError: USAGE,
+    FileExistsError: USAGE,
+    NoUsableCheckpoint: 3,
+    RunFolderInUse: 5,
+    ConfigChanged: 6,
+    CheckpointMismatch: 6,
+}
+"""Exit status by exception; entry points add their own. Anything else is a fault of ours: 1, with a traceback."""
+
+_CONFIG_FLAG = "--config"
+
+
+class CommandLine(NamedTuple):
+    """A parsed command line.
+
+    Attributes:
+        config: The resolved configuration, not yet validated.
+        name: The configuration file's name without its ending.
+        overrides: Values given on the command line, by dotted key.
+        flags: The other flags' values.
+    """
+
+    config: RunConfig
+    name: str
+    overrides: dict[str, str]
+    flags: flags.FlagValues
+
+
+def parse(arguments: Sequence[str], flag_values: flags.FlagValues) -> CommandLine:
+    """Reads ``--config FILE``, ``--config.a.b=value`` and the flags already defined.
+
+    Args:
+        arguments: The command line, program name first.
+        flag_values: Where other flags are defined.
+
+    Returns:
+        The parsed command line.
+
+    Raises:
+        ConfigError: for a missing or broken file, an unknown key or flag, or a value of the wrong type.
+    """
+    path, rest = _take_config_path(list(arguments))
+    base = from_nested(RunConfig, _load(path).to_dict())
+    overrides: dict[str, str] = {}
+    for argument in rest[1:]:
+        if argument.startswith(f"{_CONFIG_FLAG}."):
+            key, _, value = argument.removeprefix(f"{_CONFIG_FLAG}.").partition("=")
+            require_key(RunConfig, key)
+            overrides[key] = value
+    config_flags.DEFINE_config_dict("config", _to_config_dict(base), flag_values=flag_values, sys_argv=rest)
+    try:
+        unknown = flag_values(rest)[1:]
+        resolved = flag_values.config.to_dict()
+    except (flags.Error, AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ConfigError(f"command line: {error}") from error
+    if unknown:
+        raise ConfigError(f"command line: got {' '.join(unknown)!r}, wanted only flags such as --config.steps=10")
+    return CommandLine(from_nested(RunConfig, resolved), Path(path.partition(":")[0]).stem, overrides, flag_values)
+
+
+def run(main: Callable[[], int], exit_codes: dict[type[BaseException], int] | None = None) -> typing.NoReturn:
+    """Runs an entry point and ends the process with the exit status that its outcome has.
+
+    Args:
+        main: The entry point; returns an exit status.
+        exit_codes: Further exceptions with a meaning of their own.
+    """
+    known = EXIT_CODES | (exit_codes or {})
+    try:
+        status = main()
+    except tuple(known) as error:
+        status = next(code for kind, code in known.items() if isinstance(error, kind))
+        print(f"error: {error}" if status else str(error), file=sys.stderr)
+    except Exception:
+        traceback.print_exc()
+        status = 1
+    sys.exit(status)
+
+
+def _take_config_path(arguments: list[str]) -> tuple[str, list[str]]:
+    for index, argument in enumerate(arguments):
+        if argument.startswith(f"{_CONFIG_FLAG}="):
+            return argument.partition("=")[2], arguments[:index] + arguments[index + 1 :]
+        if argument == _CONFIG_FLAG and index + 1 < len(arguments):
+            return arguments[index + 1], arguments[:index] + arguments[index + 2 :]
+    raise ConfigError("--config: got none, wanted a configuration file. Add --config configs/quickstart.py.")
+
+
+def _load(path: str) -> ConfigDict:
+    """Calls ``get_config`` of a file; ``file.py:text`` passes the text as its argument."""
+    name, colon, argument = path.partition(":")
+    file = Path(name)
+    if not file.is_file():
+        near = ", ".join(sorted(str(other) for other in file.parent.glob("*.py"))) or "none"
+        raise ConfigError(f"--config: got {name}, wanted an existing file. Files in {file.parent}: {near}.")
+    # Configuration files import each other as `configs.base`.
+    folder = str(file.resolve().parent.parent)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    module_spec = importlib.util.spec_from_file_location(f"_config_{file.stem}", file)
+    if module_spec is None or module_spec.loader is None:
+        raise ConfigError(f"--config: got {name}, wanted a Python file.")
+    module = importlib.util.module_from_spec(module_spec)
+    try:
+        module_spec.loader.exec_module(module)
+        config = module.get_config(argument) if colon else module.get_config()
+    except Exception as error:
+        raise ConfigError(f"--config: {name} does not give a configuration: {type(error).__name__}: {error}") from error
+    if not isinstance(config, ConfigDict):
+        raise ConfigError(f"--config: get_config() of {name} gave a {type(config).__name__}, wanted a ConfigDict.")
+    return config
+
+
+def _to_config_dict(config: Any) -> ConfigDict:
+    """Every key with its type, so that overrides are parsed as what the key holds, None included."""
+    hints = typing.get_type_hints(type(config))
+    values: dict[str, Any] = {}
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        if dataclasses.is_dataclass(value):
+            values[field.name] = _to_config_dict(value)
+        elif types.NoneType in typing.get_args(hints[field.name]):
+            kind = next(kind for kind in typing.get_args(hints[field.name]) if kind is not types.NoneType)
+            values[field.name] = config_dict.placeholder(kind)
+        else:
+            values[field.name] = value
+    built = ConfigDict(values)
+    for field in dataclasses.fields(config):
+        if isinstance(values[field.name], config_dict.FieldReference) and getattr(config, field.name) is not None:
+            built[field.name] = getattr(config, field.name)
+    return built

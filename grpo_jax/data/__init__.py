@@ -1,0 +1,1 @@
+"""Problems, tokenizers and resumable loaders; nothing here needs jax."""

@@ -1,0 +1,100 @@
+"""Addition of two numbers with the same count of digits."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from grpo_jax.config import ColdStartConfig, DataConfig
+from grpo_jax.data.splits import LazyProblems, Split, fixed_splits, text_hashes
+from grpo_jax.records import Problem
+
+_TEXT = "{}+{}"
+_SAMPLE_SEED = 417_385
+
+
+class AdditionTask:
+    """Problems such as ``417+385`` with the answer ``802``.
+
+    Both operands lie in [10^(digits-1), 10^digits - 1]. When there are more than ``max_problems`` pairs, a fixed
+    pseudo-random sample of that many is used, whatever the seed of the run.
+    """
+
+    name = "addition"
+
+    def __init__(self, config: DataConfig, cold_start: ColdStartConfig):
+        """Lists the pairs and splits them.
+
+        Args:
+            config: Digits, number of problems and prompt template.
+            cold_start: Shares of worked examples and of slips.
+
+        Raises:
+            ConfigError: where too few pairs exist for the held-out sets.
+        """
+        self._template = config.prompt_template
+        self._cold_start = cold_start
+        self._smallest = 10 ** (config.digits - 1)
+        self._operands = 9 * self._smallest
+        pairs = _distinct_pairs(self._operands, config.max_problems)
+        left, right = np.divmod(pairs, self._operands)
+        texts = map(_TEXT.format, (left + self._smallest).tolist(), (right + self._smallest).tolist())
+        remedy = f"raise data.digits (now {config.digits}) or data.max_problems (now {config.max_problems})"
+        rows = fixed_splits(text_hashes(texts, len(pairs)), config, remedy)
+        self._problems = {split: LazyProblems(pairs[rows[split]], self._problem) for split in rows}
+
+    def problems(self, split: Split) -> Sequence[Problem]:
+        """Returns the problems of a split, built on access."""
+        return self._problems[split]
+
+    def demonstration(self, problem: Problem, generator: np.random.Generator) -> str:
+        """Writes a worked example, at times with slips, or a bare correct answer.
+
+        With probability ``thinking_share`` the columns are added from the ones upward. Each column's sum is then wrong
+        by one with probability ``slip_probability``, and the error is carried on into the answer.
+
+        Args:
+            problem: One of this task's problems.
+            generator: Source of all the chance in it.
+
+        Returns:
+            Completion text without an end-of-sequence token.
+        """
+        if generator.random() >= self._cold_start.thinking_share:
+            return f"<answer>{problem.answer}</answer>"
+        left, right = (str(operand)[::-1] for operand in problem.extra["operands"])
+        steps, carry, total = [], 0, 0
+        for power, (a, b) in enumerate(zip(left, right, strict=True)):
+            column = int(a) + int(b) + carry
+            if generator.random() < self._cold_start.slip_probability:
+                column += 1 if column == 0 or generator.random() < 0.5 else -1
+            steps.append(f"{a}+{b}+{carry}={column}")
+            carry = column // 10
+            # The last column's sum is the whole leading part, so its carry is not taken off.
+            total += 10**power * (column if power == len(left) - 1 else column % 10)
+        return f"<think>{','.join(steps)}</think><answer>{total}</answer>"
+
+    def _problem(self, pair: int) -> Problem:
+        left, right = divmod(pair, self._operands)
+        operands = (left + self._smallest, right + self._smallest)
+        text = _TEXT.format(*operands)
+        return Problem(
+            identifier=f"addition/{text}",
+            prompt=self._template.replace("{problem}", text),
+            answer=str(sum(operands)),
+            extra={"operands": operands},
+        )
+
+
+def _distinct_pairs(operands: int, limit: int) -> np.ndarray:
+    """Returns ``limit`` distinct pairs, or all of them, coded as left * operands + right."""
+    if operands**2 <= limit:
+        return np.arange(operands**2)
+    # Raw bits, because numpy keeps those alone equal over its versions.
+    bits = np.random.PCG64(_SAMPLE_SEED)
+    pairs = np.empty(0, np.int64)
+    while len(pairs) < limit:
+        left, right = (bits.random_raw(limit) % np.uint64(operands) for _ in range(2))
+        drawn = np.concatenate([pairs, (left * np.uint64(operands) + right).astype(np.int64)])
+        _, first = np.unique(drawn, return_index=True)
+        pairs = drawn[np.sort(first)]
+    return pairs[:limit]

@@ -1,0 +1,117 @@
+"""What a person sees of a run: a live bar on a terminal, plain lines everywhere else."""
+
+import sys
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+# metric, label, format: shown in this order when a row has the metric.
+_FIELDS = (
+    ("pass_at_1", "pass@1", "5.3f"),
+    ("reward", "reward", "6.3f"),
+    ("completions/mean_length", "length", "7.1f"),
+    ("loss", "loss", "8.4f"),
+    ("step_time", "s/step", "6.2f"),
+)
+
+
+class Display:
+    """Shows the progress of a run's phases on the standard output.
+
+    A terminal gets a live bar; a file or a pipe gets one aligned line for every few steps, with no
+    control codes in it.
+    """
+
+    def __init__(self, every: int = 10) -> None:
+        """Prepares the display; nothing is shown before the first phase.
+
+        Args:
+            every: Steps from one plain line to the next; the first and the last step always show.
+        """
+        self._every = every
+        self._console = Console() if sys.stdout.isatty() else None
+        self._progress: Progress | None = None
+        self._name, self._total, self._first = "", 0, True
+
+    def phase(self, name: str, total: int) -> None:
+        """Starts a phase.
+
+        Args:
+            name: Shown in front of every step.
+            total: Steps that the phase ends at.
+        """
+        self._stop()
+        self._name, self._total, self._first = name, total, True
+        if self._console is not None:
+            progress = Progress(
+                TextColumn("[bold]{task.description}"),
+                BarColumn(bar_width=24),
+                MofNCompleteColumn(),
+                TextColumn("{task.fields[values]}"),
+                TimeRemainingColumn(),
+                console=self._console,
+            )
+            progress.add_task(name, total=total, values="")
+            progress.start()
+            self._progress = progress
+
+    def step(self, step: int, metrics: Mapping[str, Any]) -> None:
+        """Shows that a step is done.
+
+        Args:
+            step: Steps of this phase that are done, so 1 after the first.
+            metrics: The step's metrics by name; those worth watching are picked out.
+        """
+        values = "  ".join(
+            f"{label} {format(metrics[name], spec)}" for name, label, spec in _FIELDS if metrics.get(name) is not None
+        )
+        if self._progress is not None:
+            self._progress.update(self._progress.task_ids[0], completed=step, values=values)
+        elif self._first or step % self._every == 0 or step == self._total:
+            width = len(str(self._total))
+            self._print(f"{self._name}  step {step:>{width}}/{self._total}  {values}".rstrip())
+        self._first = False
+
+    def note(self, text: str) -> None:
+        """Shows a line of text, above the bar if there is one."""
+        self._print(text)
+
+    def finish(self, rows: Sequence[tuple[str, str]]) -> None:
+        """Ends the last phase and shows a summary.
+
+        Args:
+            rows: Label and value of each line of the summary.
+        """
+        self._stop()
+        if self._console is not None:
+            table = Table(show_header=False, box=None, pad_edge=False)
+            for label, value in rows:
+                table.add_row(f"[bold]{label}", value)
+            self._console.print(table)
+        elif rows:
+            width = max(len(label) for label, _ in rows)
+            for label, value in rows:
+                self._print(f"{label:<{width}}  {value}")
+
+    def __enter__(self) -> "Display":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._stop()
+
+    def _print(self, text: str) -> None:
+        if self._console is not None:
+            self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+        else:
+            print(text, flush=True)
+
+    def _stop(self) -> None:
+        if self._progress is not None:
+            self._progress.stop()
+            self._progress = None

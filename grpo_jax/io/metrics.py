@@ -1,0 +1,165 @@
+"""Metrics and samples as JSON lines: one row per line, whole rows only, no duplicates after a resume.
+
+Every row has a ``row`` number that counts up over the whole file, through all phases. A checkpoint
+keeps the number of rows written so far (``writer.rows``), and a resumed run calls
+``writer.truncate(rows)``: the file is then exactly what it was at that moment.
+"""
+
+import json
+import logging
+import math
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from grpo_jax.io.run_folder import write_json
+
+Kind = Literal["train", "evaluation", "cold_start"]
+
+_logger = logging.getLogger(__name__)
+_RESERVED = frozenset({"row", "step", "kind", "nonfinite"})
+
+
+class JsonLines:
+    """A file of JSON rows that is appended to; each row is on disk when ``append`` returns."""
+
+    def __init__(self, path: Path) -> None:
+        """Opens or makes the file; a last line that was cut off by a kill is dropped.
+
+        Args:
+            path: The file; its folder exists.
+
+        Raises:
+            ValueError: if a line before the last is no JSON row.
+        """
+        self._path = Path(path)
+        self._file = self._path.open("a+b")
+        self._rows, end = 0, 0
+        for position, row in _whole_rows(self._path):
+            self._rows, end = row["row"] + 1, position
+        self._file.truncate(end)
+
+    @property
+    def rows(self) -> int:
+        """The number of the next row; goes into the checkpoint."""
+        return self._rows
+
+    def append(self, values: Mapping[str, Any]) -> None:
+        """Writes one row with its number.
+
+        Args:
+            values: JSON values by name; numbers are finite.
+
+        Raises:
+            ValueError: for a value that is not JSON, such as NaN.
+        """
+        line = json.dumps({"row": self._rows, **values}, allow_nan=False)
+        self._file.write(line.encode() + b"\n")
+        self._file.flush()
+        self._rows += 1
+
+    def truncate(self, rows: int) -> None:
+        """Drops what was written after a checkpoint.
+
+        Args:
+            rows: ``self.rows`` at the time of the checkpoint. If the file holds fewer, which takes
+                a power failure or an edit, a warning says which rows are lost.
+        """
+        end, kept = 0, 0
+        for position, row in _whole_rows(self._path):
+            if row["row"] >= rows:
+                break
+            end, kept = position, row["row"] + 1
+        if kept < rows:
+            _logger.warning("%s: rows %d to %d are lost, the checkpoint counted %d", self._path, kept, rows - 1, rows)
+        self._file.truncate(end)
+        self._rows = rows
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
+
+
+class MetricsWriter(JsonLines):
+    """Rows of metrics: ``row``, ``step`` (of its own phase), ``kind`` and the metrics by name."""
+
+    def write(self, kind: Kind, step: int, metrics: Mapping[str, Any]) -> None:
+        """Writes one row of metrics.
+
+        Args:
+            kind: The phase or the evaluation that the row belongs to.
+            step: The step inside that phase; an evaluation has the step of the GRPO phase.
+            metrics: Numbers, texts or None by name. Numbers that are not finite are written as null
+                and their names listed under ``nonfinite``.
+        """
+        assert not _RESERVED & metrics.keys(), f"reserved names: {sorted(_RESERVED & metrics.keys())}"
+        self.append({"step": step, "kind": kind, **_finite(metrics)})
+
+
+class SamplesWriter(JsonLines):
+    """Rows of sampled completions with their verdicts: ``row``, ``step`` and the sample's fields."""
+
+    def write(self, step: int, sample: Mapping[str, Any]) -> None:
+        """Writes one sample.
+
+        Args:
+            step: The step whose policy sampled it.
+            sample: JSON values by name.
+        """
+        assert not {"row", "step"} & sample.keys(), "row and step are reserved names"
+        self.append({"step": step, **sample})
+
+
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """Reads all whole rows of a file of metrics or samples.
+
+    Args:
+        path: A file that a writer of this module made; it may still be written to.
+
+    Returns:
+        The rows in order.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        ValueError: if a line before the last is no JSON row.
+    """
+    return [row for _, row in _whole_rows(Path(path))]
+
+
+def write_summary(path: Path, summary: Mapping[str, Any]) -> None:
+    """Writes a run's final numbers in one atomic step, as ``MetricsWriter`` writes a row.
+
+    Args:
+        path: The JSON file, replaced if it exists.
+        summary: Numbers, texts or None by name.
+    """
+    write_json(path, _finite(summary))
+
+
+def _whole_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yields each row with the byte position of its end; a last line without its newline is left out."""
+    position = 0
+    with path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            if not line.endswith(b"\n"):
+                return
+            position += len(line)
+            try:
+                row = json.loads(line)
+                yield position, {"row": row["row"], **row}
+            except (ValueError, TypeError, KeyError) as error:
+                raise ValueError(
+                    f"{path}, line {number}: got {line[:60]!r}, wanted a JSON object with 'row'. "
+                    "Remove the line, or the file if it is not needed."
+                ) from error
+
+
+def _finite(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Turns array scalars into plain numbers, and numbers that are not finite into None with their names listed."""
+    plain = {name: value.item() if hasattr(value, "item") else value for name, value in values.items()}
+    bad = sorted(name for name, value in plain.items() if isinstance(value, float) and not math.isfinite(value))
+    finite = {name: None if name in bad else value for name, value in plain.items()}
+    return {**finite, "nonfinite": bad} if bad else finite

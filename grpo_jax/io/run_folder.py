@@ -1,0 +1,258 @@
+"""The folder of one run: who holds it, which config made it, and what it was started with."""
+
+import datetime
+import fcntl
+import fnmatch
+import importlib.metadata
+import json
+import os
+import platform
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO
+
+import jax
+
+import grpo_jax
+
+_PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
+_ABSENT = "(absent)"
+
+
+class RunFolderInUse(RuntimeError):  # noqa: N818
+    """Another process writes to this folder."""
+
+
+class ConfigChanged(ValueError):  # noqa: N818
+    """The folder was made with another config.
+
+    Attributes:
+        changes: ``(in the folder, now)`` by dotted key.
+    """
+
+    def __init__(self, folder: Path, changes: Mapping[str, tuple[Any, Any]]) -> None:
+        """Builds the message from the differing keys."""
+        self.changes = dict(changes)
+        lines = [f"  config.{key}: {old!r} in the folder, {new!r} now" for key, (old, new) in self.changes.items()]
+        remedy = "Put the old values back to go on, or choose another folder to start a new run."
+        super().__init__("\n".join([f"{folder} was made with another config:", *lines, remedy]))
+
+
+class RunFolder:
+    """A run's folder, held by this process alone until ``close``.
+
+    Attributes:
+        path: The folder.
+        resumed: Whether an earlier run left its config here.
+        changes: ``(before, now)`` by dotted key, for keys that may change and did.
+    """
+
+    def __init__(self, path: Path, lock: BinaryIO, resumed: bool, changes: Mapping[str, tuple[Any, Any]]) -> None:
+        """Use ``RunFolder.open``."""
+        self.path = path
+        self.resumed = resumed
+        self.changes = dict(changes)
+        self._lock = lock
+
+    @classmethod
+    def open(
+        cls,
+        path: Path,
+        config: Mapping[str, Any],
+        *,
+        overrides: Mapping[str, Any],
+        resume_allowed: bool = True,
+        may_change: Sequence[str] = (),
+    ) -> "RunFolder":
+        """Makes or re-opens a run's folder, takes its lock, and writes ``config.json`` and ``run.json``.
+
+        In a run of several processes only the first one calls this.
+
+        Args:
+            path: The folder; it and its parents are made if need be.
+            config: The resolved config as nested plain values.
+            overrides: The keys that the command line changed, with their values.
+            resume_allowed: Whether a folder with a config in it may be used again.
+            may_change: Dotted keys that may differ from the folder's config, with ``*`` as in file names.
+
+        Returns:
+            The open folder.
+
+        Raises:
+            RunFolderInUse: if another process holds the lock; says which.
+            ConfigChanged: if the folder's config differs in other keys than ``may_change``.
+            FileExistsError: if the folder holds a run and ``resume_allowed`` is False.
+        """
+        path = Path(path)
+        path.mkdir(parents=True, exist_ok=True)
+        lock = _take_lock(path)
+        try:
+            config_path = path / "config.json"
+            resumed = config_path.exists()
+            if resumed and not resume_allowed:
+                raise FileExistsError(f"{path} holds a run already. Choose another folder, or allow to resume it.")
+            changes = _changes(json.loads(config_path.read_text()), _plain(config)) if resumed else {}
+            forbidden = {key: pair for key, pair in changes.items() if not _matches(key, may_change)}
+            if forbidden:
+                raise ConfigChanged(path, forbidden)
+            write_json(config_path, config)
+            _record_start(path / "run.json", overrides, changes)
+        except BaseException:
+            lock.close()
+            raise
+        return cls(path, lock, resumed, changes)
+
+    @property
+    def metrics(self) -> Path:
+        """Metrics, one JSON row a line."""
+        return self.path / "metrics.jsonl"
+
+    @property
+    def samples(self) -> Path:
+        """Sampled completions, one JSON row a line."""
+        return self.path / "samples.jsonl"
+
+    @property
+    def summary(self) -> Path:
+        """The run's final numbers."""
+        return self.path / "summary.json"
+
+    @property
+    def curves(self) -> Path:
+        """The picture of the run's metrics."""
+        return self.path / "curves.png"
+
+    @property
+    def checkpoints(self) -> Path:
+        """The folder of the checkpoints."""
+        return self.path / "checkpoints"
+
+    def close(self) -> None:
+        """Gives the folder back."""
+        self._lock.close()
+
+    def __enter__(self) -> "RunFolder":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def default_workdir(config_name: str) -> Path:
+    """Names a new run's folder by its config and the local time, as in ``runs/base-20250131-142501``."""
+    return Path("runs") / f"{config_name}-{datetime.datetime.now():%Y%m%d-%H%M%S}"
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Writes a JSON file in one atomic step: a reader sees the old file or the new one.
+
+    Args:
+        path: The file, replaced if it exists.
+        value: JSON values; tuples become lists.
+
+    Raises:
+        ValueError: for a number that is not finite.
+        TypeError: for a value that JSON does not know.
+    """
+    text = json.dumps(value, indent=2, allow_nan=False) + "\n"
+    path = Path(path)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        os.fchmod(handle, 0o644)
+        with os.fdopen(handle, "w") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+def _take_lock(path: Path) -> BinaryIO:
+    file = (path / "run.lock").open("a+b")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        file.seek(0)
+        holder = file.read().decode() or "a process that has not written its name yet"
+        file.close()
+        raise RunFolderInUse(
+            f"{path} is in use by {holder}. Wait for it, stop it, or choose another folder."
+        ) from error
+    # The file stays when the lock goes: removing it would let two processes lock two files of one name.
+    file.truncate(0)
+    file.write(f"process {os.getpid()} on host {socket.gethostname()}".encode())
+    file.flush()
+    return file
+
+
+def _record_start(path: Path, overrides: Mapping[str, Any], changes: Mapping[str, tuple[Any, Any]]) -> None:
+    starts = json.loads(path.read_text())["starts"] if path.exists() else []
+    device = jax.devices()[0]
+    versions = {"python": platform.python_version(), "grpo-jax": grpo_jax.__version__}
+    versions |= {name: importlib.metadata.version(name) for name in _PACKAGES}
+    start = {
+        "time": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
+        "argv": list(sys.argv),
+        "overrides": dict(overrides),
+        "changes": {key: {"before": old, "now": new} for key, (old, new) in changes.items()},
+        "git": _git_state(),
+        "versions": versions,
+        "host": socket.gethostname(),
+        "system": platform.platform(),
+        "device": {"platform": device.platform, "kind": device.device_kind, "count": jax.device_count()},
+        "processes": jax.process_count(),
+    }
+    write_json(path, {"starts": [*starts, start]})
+
+
+def _git_state() -> dict[str, Any] | None:
+    """The revision of the package's source, or None if it is installed or git is missing."""
+    package = Path(grpo_jax.__file__).parent
+    # An installed copy may lie inside somebody else's repository, whose revision says nothing about us.
+    if _git(package, "ls-files", "--error-unmatch", "__init__.py") is None:
+        return None
+    revision = _git(package, "rev-parse", "HEAD")
+    changed = _git(package, "status", "--porcelain", "--untracked-files=no")
+    return None if revision is None else {"revision": revision, "dirty": bool(changed)}
+
+
+def _git(folder: Path, *arguments: str) -> str | None:
+    try:
+        done = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def _plain(config: Mapping[str, Any]) -> dict[str, Any]:
+    return json.loads(json.dumps(config, allow_nan=False))
+
+
+def _changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    before, now = _dotted(old), _dotted(new)
+    keys = [*now, *(key for key in before if key not in now)]
+    pairs = {key: (before.get(key, _ABSENT), now.get(key, _ABSENT)) for key in keys}
+    return {key: (a, b) for key, (a, b) in pairs.items() if a != b}
+
+
+def _dotted(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            flat |= _dotted(value, f"{prefix}{name}.")
+        else:
+            flat[f"{prefix}{name}"] = value
+    return flat
+
+
+def _matches(key: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatch.fnmatchcase(key, pattern) for pattern in patterns)

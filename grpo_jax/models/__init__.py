@@ -1,0 +1,1 @@
+"""The policy: architecture descriptions, layers and a functional decoder."""

@@ -1,0 +1,1 @@
+"""Meshes and the one table that maps logical axes onto them."""

@@ -1,0 +1,50 @@
+"""The device mesh of a run, and arrays moving between host and devices."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding
+
+AXES = ("data", "fsdp", "tensor", "context", "expert")
+"""Mesh axes, outermost first. An axis of size 1 shards nothing."""
+
+
+def make_mesh(sizes: Mapping[str, int], devices: Sequence[Any] | None = None) -> Mesh:
+    """Builds the mesh of a run; ``jax.set_mesh`` then makes it the one in use.
+
+    Args:
+        sizes: Devices along each of ``AXES``; one of them may be -1, which takes all that are left.
+        devices: Devices to use, all of this run's by default.
+
+    Returns:
+        A mesh with explicit axes.
+
+    Raises:
+        ValueError: if the sizes do not use every device exactly once.
+    """
+    devices = jax.devices() if devices is None else devices
+    fixed = int(np.prod([size for size in sizes.values() if size != -1]))
+    if -1 in sizes.values() and len(devices) % fixed == 0:
+        sizes = {axis: len(devices) // fixed if size == -1 else size for axis, size in sizes.items()}
+    shape = tuple(sizes[axis] for axis in AXES)
+    if -1 in shape or int(np.prod(shape)) != len(devices):
+        raise ValueError(
+            f"config.mesh: got {dict(sizes)}, wanted sizes whose product is the number of devices, {len(devices)}. "
+            "Set one axis to -1 to let it take all that are left."
+        )
+    return jax.make_mesh(shape, AXES, devices=devices)
+
+
+def put(array: Any, *axes: Any) -> jax.Array:
+    """Places a host array on the current mesh.
+
+    Args:
+        array: Host array, the same on every process.
+        *axes: Mesh axis (or tuple of axes, or None) of each array axis; missing ones are None.
+
+    Returns:
+        The global array.
+    """
+    return jax.device_put(array, NamedSharding(jax.sharding.get_mesh(), jax.P(*axes)))

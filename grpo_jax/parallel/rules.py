@@ -1,0 +1,98 @@
+"""From logical axis names to mesh axes: the one table, and the functions that apply it.
+
+Models and training name what an axis *is* (``"batch"``, ``"heads"``); this table says where it lives. Without a
+mesh (``jax.set_mesh`` was not called) every function here leaves arrays as they are.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+
+BATCH = "batch"
+"""Rows of a batch: completions, prompts, or worked examples."""
+
+RULES: dict[str, str | tuple[str, ...] | None] = {
+    BATCH: ("data", "fsdp"),
+    "layers": None,
+    "embed": "fsdp",
+    "heads": "tensor",
+    "mlp": "tensor",
+    "vocab": "tensor",
+}
+"""Mesh axes of each logical axis. ``embed`` is the model axis of parameters, which are gathered before use."""
+
+LogicalAxes = Sequence[str | None]
+
+
+def has_mesh() -> bool:
+    """Whether a mesh is in use."""
+    return not jax.sharding.get_abstract_mesh().empty
+
+
+def partition(axes: LogicalAxes) -> jax.P:
+    """The partition of an array with these logical axes; None stands for an axis that is not sharded."""
+    return jax.P(*(None if axis is None else RULES[axis] for axis in axes))
+
+
+def sharding(*axes: str | None) -> jax.P | None:
+    """The ``out_sharding`` of an operation whose result has these logical axes; None without a mesh."""
+    return partition(axes) if has_mesh() else None
+
+
+def shard(array: jax.Array, *axes: str | None) -> jax.Array:
+    """Moves an array to the partition of these logical axes; its cotangent moves back."""
+    return jax.sharding.reshard(array, partition(axes)) if has_mesh() else array
+
+
+def batch_shards() -> int:
+    """Into how many parts a batch is cut on the mesh in use."""
+    sizes = jax.sharding.get_abstract_mesh().shape
+    return math.prod(sizes.get(axis, 1) for axis in ("data", "fsdp"))
+
+
+def gather_parameters(parameters: Any, axes: Any) -> Any:
+    """Gathers parameters over ``fsdp`` for use, keeping what ``tensor`` shards; gradients are scattered back.
+
+    Args:
+        parameters: Nested dict of arrays.
+        axes: Nested dict of the same structure with logical axes.
+
+    Returns:
+        The parameters with their ``embed`` axes whole.
+    """
+    if not has_mesh():
+        return parameters
+    return jax.tree.map(
+        lambda array, names: shard(array, *(None if name == "embed" else name for name in names)), parameters, axes
+    )
+
+
+def validate_divisible(shapes: Any, axes: Any) -> None:
+    """Checks that every parameter divides over the mesh in use.
+
+    Args:
+        shapes: Nested dict of arrays or shape structs.
+        axes: Nested dict of the same structure with logical axes.
+
+    Raises:
+        ValueError: naming leaf, axis, size and the mesh axes it should divide by.
+    """
+    sizes = dict(jax.sharding.get_abstract_mesh().shape)
+
+    def check(path: Any, leaf: Any, names: LogicalAxes) -> None:
+        for position, (size, name) in enumerate(zip(leaf.shape, names, strict=True)):
+            mesh_axes = RULES[name] if name is not None else None
+            mesh_axes = (mesh_axes,) if isinstance(mesh_axes, str) else (mesh_axes or ())
+            shards = 1
+            for mesh_axis in mesh_axes:
+                shards *= sizes.get(mesh_axis, 1)
+            if size % shards:
+                raise ValueError(
+                    f"config.mesh: parameter {jax.tree_util.keystr(path)} of shape {leaf.shape} has {size} along axis "
+                    f"{position} ({name}), wanted a multiple of {shards}, the devices along {', '.join(mesh_axes)}. "
+                    "Choose a smaller mesh axis or another model size."
+                )
+
+    jax.tree_util.tree_map_with_path(check, shapes, axes)

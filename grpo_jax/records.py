@@ -1,0 +1,79 @@
+"""Host-side contracts between data, rollout, verifiers and training (standard library only)."""
+
+import dataclasses
+import enum
+import math
+from collections.abc import Mapping
+from typing import Any
+
+
+class FinishReason(enum.IntEnum):
+    """Why a completion ended."""
+
+    STOP = 0
+    """The model emitted one of its end-of-sequence tokens."""
+    LENGTH = 1
+    """The token limit was reached first: the completion is truncated."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Problem:
+    """One problem whose answer a program can check.
+
+    Attributes:
+        identifier: Unique within its data source; stable across runs.
+        prompt: Exactly the text that the model is given.
+        answer: The reference answer that verifiers compare with.
+        extra: Every further column of the source row, unchanged.
+    """
+
+    identifier: str
+    prompt: str
+    answer: str
+    extra: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Completion:
+    """One sampled completion as a verifier sees it.
+
+    Attributes:
+        text: The decoded completion without its end-of-sequence token.
+        length_tokens: Number of sampled tokens, the end-of-sequence token included.
+        finish: Why it ended. A truncated completion has no end-of-sequence token.
+    """
+
+    text: str
+    length_tokens: int
+    finish: FinishReason
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a verifier says about one completion.
+
+    A time-out of the model's own work and an unparsable answer are verdicts with a reason.
+    ``error`` is kept for faults of the judge itself: such a completion is no wrong answer, and it
+    takes no part in its group's statistics or in the loss.
+
+    Attributes:
+        reward: Finite reward. Has no meaning when ``error`` is set (it is 0 then).
+        correct: Whether the answer is right, whatever else the reward contains.
+        parsed: The answer that was extracted, or ``None`` where there was none.
+        reason: A short, stable phrase for people and counters (``"equal"``, ``"no answer block"``).
+        seconds: Wall seconds that the judgement took.
+        error: The judge failed, not the completion.
+        parts: Reward by component name, before weights, for composed verifiers.
+    """
+
+    reward: float
+    correct: bool
+    parsed: str | None
+    reason: str
+    seconds: float = 0.0
+    error: bool = False
+    parts: Mapping[str, float] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not math.isfinite(self.reward):
+            raise ValueError(f"a verdict's reward must be finite, got {self.reward!r} ({self.reason})")

@@ -1,0 +1,1 @@
+"""Sampling completions: one interface, concrete engines behind it."""

@@ -1,0 +1,140 @@
+"""What a rollout engine is, and what it returns."""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+
+@dataclasses.dataclass(frozen=True)
+class SamplingParams:
+    """How tokens are drawn. Hashable, so it can be a static argument of ``jax.jit``.
+
+    Attributes:
+        completions_per_prompt: G.
+        max_new_tokens: T, the length at which a completion is cut off.
+        temperature: Logits are divided by it, in the sampler and in the trainer alike.
+        top_k: Draw from the k likeliest tokens only; 0 is off.
+        top_p: Draw from the smallest set of likeliest tokens with at least this probability; 1 is off.
+    """
+
+    completions_per_prompt: int
+    max_new_tokens: int
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+
+
+class FinishedGroup(NamedTuple):
+    """All completions of one prompt, on the host.
+
+    Attributes:
+        index: Which of the prompts given to ``generate``.
+        token_GT: Sampled ids; pads follow a completion's end.
+        logprob_GT: The sampler's own log-probabilities at its temperature, before any truncation to top-k or top-p.
+        truncated_logprob_GT: The same after the truncation: what was really drawn from.
+        length_G: Lengths in tokens, the end-of-sequence token counted.
+        finish_G: ``records.FinishReason`` of each.
+        policy_version: Version of the parameters that sampled.
+    """
+
+    index: int
+    token_GT: Int[np.ndarray, "G T"]
+    logprob_GT: Float[np.ndarray, "G T"]
+    truncated_logprob_GT: Float[np.ndarray, "G T"]
+    length_G: Int[np.ndarray, "G"]
+    finish_G: Int[np.ndarray, "G"]
+    policy_version: int
+
+
+class Rollout(NamedTuple):
+    """A batch of groups with their prompts, on the host.
+
+    Attributes:
+        prompt_BP: Prompt ids, left-padded: a prompt's last token stands next to its completion's first.
+        prompt_length_B: Their lengths in tokens.
+        token_BGT: Sampled ids; pads follow a completion's end.
+        logprob_BGT: The sampler's own log-probabilities.
+        length_BG: Completion lengths in tokens, the end-of-sequence token counted.
+        finish_BG: ``records.FinishReason`` of each.
+        policy_version: Version of the parameters that sampled.
+    """
+
+    prompt_BP: Int[np.ndarray, "B P"]
+    prompt_length_B: Int[np.ndarray, "B"]
+    token_BGT: Int[np.ndarray, "B G T"]
+    logprob_BGT: Float[np.ndarray, "B G T"]
+    length_BG: Int[np.ndarray, "B G"]
+    finish_BG: Int[np.ndarray, "B G"]
+    policy_version: int
+
+    @property
+    def mask_BGT(self) -> Bool[np.ndarray, "B G T"]:
+        """True for sampled tokens: made from lengths, never from token ids."""
+        return np.arange(self.token_BGT.shape[2]) < self.length_BG[:, :, None]
+
+
+class Engine(Protocol):
+    """Samples completions from the newest parameters it was given."""
+
+    def sync(self, params: Any, version: int) -> None:
+        """Takes new parameters; every later ``generate`` uses them and reports ``version``."""
+        ...
+
+    def generate(
+        self, prompts: Sequence[Sequence[int]], *, sampling: SamplingParams, key: jax.Array
+    ) -> Iterator[FinishedGroup]:
+        """Samples every prompt and yields each group as soon as all of its completions have ended.
+
+        Args:
+            prompts: Token ids of each prompt.
+            sampling: How to draw.
+            key: PRNG key; the same key and parameters give the same completions.
+
+        Returns:
+            One ``FinishedGroup`` per prompt, in the order in which they end.
+        """
+        ...
+
+
+def right_padded(prompts: Sequence[Sequence[int]], width: int, pad_id: int) -> tuple[np.ndarray, np.ndarray]:
+    """Stacks prompts into ``[B, width]`` ids and their lengths."""
+    token_BP = np.full((len(prompts), width), pad_id, np.int32)
+    for row, prompt in enumerate(prompts):
+        token_BP[row, : len(prompt)] = prompt
+    return token_BP, np.array([len(prompt) for prompt in prompts], np.int32)
+
+
+def length_bucket(length: int, smallest: int = 8) -> int:
+    """The smallest of 8, 16, 32, 64, ... that holds ``length``: few shapes, so few compilations."""
+    return max(smallest, 1 << max(length - 1, 0).bit_length())
+
+
+def assemble(groups: Sequence[FinishedGroup], prompts: Sequence[Sequence[int]], pad_id: int) -> Rollout:
+    """Puts finished groups back into the order of their prompts.
+
+    Args:
+        groups: One group per prompt, in any order.
+        prompts: Token ids of each prompt.
+        pad_id: Id to fill up prompts with.
+
+    Returns:
+        The batch.
+    """
+    ordered = sorted(groups, key=lambda group: group.index)
+    assert [group.index for group in ordered] == list(range(len(prompts))), "a group is missing or was yielded twice"
+    versions = {group.policy_version for group in ordered}
+    assert len(versions) == 1, f"groups of several policy versions in one batch: {sorted(versions)}"
+    width = length_bucket(max(map(len, prompts)))
+    return Rollout(
+        np.array([[pad_id] * (width - len(prompt)) + list(prompt) for prompt in prompts], np.int32),
+        np.array([len(prompt) for prompt in prompts], np.int32),
+        np.stack([group.token_GT for group in ordered]),
+        np.stack([group.logprob_GT for group in ordered]),
+        np.stack([group.length_G for group in ordered]),
+        np.stack([group.finish_G for group in ordered]),
+        versions.pop(),
+    )

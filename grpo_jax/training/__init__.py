@@ -1,0 +1,1 @@
+"""From a configuration to a trained policy: recipes, collection, evaluation and the loop."""

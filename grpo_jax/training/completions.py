@@ -1,0 +1,153 @@
+"""Completions as rows of fixed-shape micro-batches: selecting, scoring and differentiating them."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from grpo_jax.algorithms import logprobs
+from grpo_jax.models import decoder
+from grpo_jax.models.spec import ModelSpec
+from grpo_jax.parallel import rules
+
+
+class Rows(NamedTuple):
+    """Completions with their prompts. ``N`` rows; in micro-batches every array has a leading ``M`` axis too.
+
+    Attributes:
+        prompt_NP: Prompt ids, left-padded.
+        prompt_length_N: Their lengths in tokens.
+        token_NT: Completion ids, right-padded.
+        length_N: Their lengths in tokens.
+        sampler_logprob_NT: The sampler's own log-probabilities.
+        advantage_N: Advantage of each completion.
+        weight_N: Weight of each completion's token losses; 0 takes it out.
+    """
+
+    prompt_NP: Int[Array, "N P"]
+    prompt_length_N: Int[Array, "N"]
+    token_NT: Int[Array, "N T"]
+    length_N: Int[Array, "N"]
+    sampler_logprob_NT: Float[Array, "N T"]
+    advantage_N: Float[Array, "N"]
+    weight_N: Float[Array, "N"]
+
+    @property
+    def mask_NT(self) -> Bool[Array, "N T"]:
+        """True for counted tokens: made from lengths, so a sampled pad id counts and a pad does not."""
+        mask = jnp.arange(self.token_NT.shape[-1])[None] < self.length_N[..., None]
+        return mask & (self.weight_N[..., None] > 0)
+
+
+def completion_logprobs(
+    params: decoder.Parameters, spec: ModelSpec, rows: Rows, temperature: float
+) -> logprobs.TokenLogprobs:
+    """Log-probabilities of sampled tokens under the policy, at the sampler's temperature.
+
+    Args:
+        params: Parameters of the policy or of the reference.
+        spec: Their spec.
+        rows: N completions.
+        temperature: The one that was sampled with.
+
+    Returns:
+        Log-probabilities and entropies ``[N, T]``; what stands behind a completion's end has no meaning.
+    """
+    P, T = rows.prompt_NP.shape[1], rows.token_NT.shape[1]
+    prompt_index_NP = jnp.arange(P)[None] - (P - rows.prompt_length_N[:, None])
+    completion_index_NT = jnp.broadcast_to(jnp.arange(T)[None], rows.token_NT.shape)
+    position_NS = jnp.concatenate([prompt_index_NP, rows.prompt_length_N[:, None] + completion_index_NT], axis=1)
+    real_NS = jnp.concatenate([prompt_index_NP >= 0, completion_index_NT < rows.length_N[:, None]], axis=1)
+    token_NS = jnp.concatenate([rows.prompt_NP, rows.token_NT], axis=1)
+    # The last token is predicted, never read.
+    hidden_NSD = decoder.forward(
+        params, spec, token_NS[:, :-1], jnp.maximum(position_NS, 0)[:, :-1], real_NS[:, :-1].astype(jnp.int32)
+    )
+    return logprobs.chunked(
+        hidden_NSD[:, P - 1 :],
+        decoder.unembedding(params, spec),
+        rows.token_NT,
+        temperature=temperature,
+        chunk_tokens=spec.logprob_chunk_tokens,
+    )
+
+
+def compacted(rows: Rows, micro_batch_rows: int) -> tuple[Rows, Int[Array, ""]]:
+    """Moves the rows that take part to the front and cuts all rows into micro-batches of one shape.
+
+    Training then visits only the first ``count`` of them. Every process sees the same order, so on several
+    hosts the rows are spread evenly again and all run the same number of micro-batches.
+
+    Args:
+        rows: N rows, the same on every device; N is a multiple of ``micro_batch_rows``.
+        micro_batch_rows: Rows in a micro-batch.
+
+    Returns:
+        Rows with leading axes ``[M, micro_batch_rows]``, each micro-batch sharded over the batch axes, and the
+        number of micro-batches that hold at least one row that takes part.
+    """
+    takes_part_N = rows.weight_N > 0
+    order_N = jnp.argsort(~takes_part_N, stable=True)
+    count = -(-jnp.sum(takes_part_N) // micro_batch_rows)
+
+    def split(array: jax.Array) -> jax.Array:
+        micro = array[order_N].reshape(-1, micro_batch_rows, *array.shape[1:])
+        return rules.shard(micro, None, rules.BATCH, *(None,) * (array.ndim - 1))
+
+    return jax.tree.map(split, rows), count
+
+
+def micro_batch(stacked: Any, index: Int[Array, ""]) -> Any:
+    """Takes one micro-batch out of arrays with a leading ``M`` axis."""
+    return jax.tree.map(lambda array: jax.lax.dynamic_index_in_dim(array, index, keepdims=False), stacked)
+
+
+def score(
+    params: decoder.Parameters, spec: ModelSpec, rows: Rows, count: Int[Array, ""], temperature: float
+) -> Float[Array, "M N T"]:
+    """Log-probabilities of the first ``count`` micro-batches, 0 in the others, which are not computed."""
+
+    def body(index: Int[Array, ""], out: Float[Array, "M N T"]) -> Float[Array, "M N T"]:
+        logprob_NT = completion_logprobs(params, spec, micro_batch(rows, index), temperature).logprob_NT
+        return jax.lax.dynamic_update_index_in_dim(out, logprob_NT, index, axis=0)
+
+    return jax.lax.fori_loop(0, count, body, jnp.zeros_like(rows.sampler_logprob_NT))
+
+
+def accumulate_gradients(
+    objective: Callable[[decoder.Parameters, Any], tuple[jax.Array, dict[str, jax.Array]]],
+    params: decoder.Parameters,
+    stacked: Any,
+    count: Int[Array, ""],
+) -> tuple[decoder.Parameters, dict[str, jax.Array]]:
+    """Adds up gradients and sums over the first ``count`` micro-batches; the others cost nothing.
+
+    Args:
+        objective: ``(params, micro_batch) -> (loss share, sums)``. Names ending in ``max`` are maximised over
+            micro-batches, all others added up.
+        params: Parameters to differentiate by.
+        stacked: Arrays with a leading ``M`` axis.
+        count: Micro-batches to visit; a traced number, so any count runs the same program.
+
+    Returns:
+        Gradients and sums, the loss among them as ``loss``.
+    """
+    differentiate = jax.value_and_grad(objective, has_aux=True)
+    first = micro_batch(stacked, jnp.int32(0))
+    (loss_type, sums_type), _ = jax.eval_shape(differentiate, params, first)
+    sums = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), {"loss": loss_type, **sums_type})
+
+    def body(index: Int[Array, ""], carry: Any) -> Any:
+        gradients, sums = carry
+        (loss, new_sums), new_gradients = differentiate(params, micro_batch(stacked, index))
+        new_sums = {"loss": loss, **new_sums}
+        sums = {name: _combine(name, sums[name], new_sums[name]) for name in sums}
+        return jax.tree.map(jnp.add, gradients, new_gradients), sums
+
+    return jax.lax.fori_loop(0, count, body, (jax.tree.map(jnp.zeros_like, params), sums))
+
+
+def _combine(name: str, total: jax.Array, new: jax.Array) -> jax.Array:
+    return jnp.maximum(total, new) if name.endswith("max") else total + new

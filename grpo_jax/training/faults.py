@@ -1,0 +1,34 @@
+"""Deliberate faults for tests of recovery, read from one environment variable.
+
+``GRPO_JAX_FAULT=phase:step:action`` acts when the named phase of the named step is reached: ``kill`` ends the process
+as ``kill -9`` does, ``stop`` asks it to end as SIGTERM does, ``raise`` raises.
+"""
+
+import os
+import signal
+
+VARIABLE = "GRPO_JAX_FAULT"
+
+
+def point(phase: str, step: int) -> None:
+    """Does what the environment asks for at this phase of this step; usually nothing.
+
+    Args:
+        phase: ``cold_start``, ``rollout``, ``update``, ``evaluation`` or ``save``.
+        step: Step of the phase, counted from 1.
+
+    Raises:
+        ValueError: if the variable names an action that does not exist.
+        RuntimeError: if the action is ``raise``.
+    """
+    wanted = os.environ.get(VARIABLE)
+    if not wanted:
+        return
+    wanted_phase, wanted_step, action = wanted.split(":")
+    if (phase, step) != (wanted_phase, int(wanted_step)):
+        return
+    if action == "raise":
+        raise RuntimeError(f"{VARIABLE}={wanted}")
+    if action not in ("kill", "stop"):
+        raise ValueError(f"{VARIABLE}: got action {action!r}, wanted kill, stop or raise")
+    os.kill(os.getpid(), signal.SIGKILL if action == "kill" else signal.SIGTERM)

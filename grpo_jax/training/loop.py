@@ -1,0 +1,171 @@
+"""Running a phase from its newest checkpoint or from the start, so that a stopped run goes on as if it had not."""
+
+import contextlib
+import dataclasses
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any, Literal, NamedTuple
+
+import jax
+from jax.sharding import NamedSharding
+
+from grpo_jax.data.loader import DemonstrationLoader, PromptLoader
+from grpo_jax.io.checkpoint import Checkpoints
+from grpo_jax.io.display import Display
+from grpo_jax.io.metrics import MetricsWriter, SamplesWriter
+from grpo_jax.io.run_folder import RunFolder
+from grpo_jax.models.spec import ModelSpec
+from grpo_jax.training import faults
+from grpo_jax.training.recipe import Recipe, TrainState, abstract_params
+
+
+class Stopped(Exception):  # noqa: N818
+    """The run was asked to end; its state is saved and the same command goes on."""
+
+
+@dataclasses.dataclass
+class Progress:
+    """Host state that belongs to a checkpoint, JSON values only.
+
+    Attributes:
+        metrics_rows: Rows of the metrics file at this moment.
+        samples_rows: Rows of the samples file.
+        loader: Position of the phase's data stream.
+        tokens: Tokens sampled for training so far.
+        seconds: Wall seconds so far, over all starts of this run.
+        nonfinite_in_a_row: Updates refused in a row.
+        results: Evaluation results for the summary.
+    """
+
+    metrics_rows: int = 0
+    samples_rows: int = 0
+    loader: dict[str, Any] = dataclasses.field(default_factory=dict)
+    tokens: int = 0
+    seconds: float = 0.0
+    nonfinite_in_a_row: int = 0
+    results: dict[str, float] = dataclasses.field(default_factory=dict)
+
+
+class Phase(NamedTuple):
+    """A part of a run with a state, a data stream and checkpoints of its own.
+
+    Attributes:
+        name: Of its checkpoints, metrics and progress display.
+        recipe: Its algorithm.
+        loader: Its data stream.
+        steps: Steps that it ends at.
+        save_every_steps: Steps between two checkpoints.
+        begin: Makes the state before the first step.
+        step: Does one step, counted from 1.
+    """
+
+    name: Literal["cold_start", "grpo"]
+    recipe: Recipe
+    loader: PromptLoader | DemonstrationLoader
+    steps: int
+    save_every_steps: int
+    begin: Callable[[], TrainState]
+    step: Callable[["Phase", TrainState, int], TrainState]
+
+
+class Run:
+    """The records of a run and its place in them."""
+
+    def __init__(self, folder: RunFolder, display: Display, spec: ModelSpec, keep_checkpoints: int) -> None:
+        """Opens the records.
+
+        Args:
+            folder: Where they go.
+            display: Shows progress.
+            spec: The policy's spec.
+            keep_checkpoints: How many of a phase's newest checkpoints stay.
+        """
+        self.folder, self.display = folder, display
+        self.metrics, self.samples = MetricsWriter(folder.metrics), SamplesWriter(folder.samples)
+        self.progress = Progress()
+        self._spec, self._keep = spec, keep_checkpoints
+        self._started = time.perf_counter()
+        self._stop_requested = False
+
+    @property
+    def seconds(self) -> float:
+        """Wall seconds of this run, over all its starts."""
+        return time.perf_counter() - self._started
+
+    def close(self) -> None:
+        """Closes the records."""
+        self.metrics.close()
+        self.samples.close()
+
+    def run(self, phase: Phase) -> TrainState:
+        """Does the steps of a phase that are not done yet.
+
+        Args:
+            phase: What to run.
+
+        Returns:
+            The state after its last step.
+
+        Raises:
+            Stopped: after a request to stop, with the state saved at a step boundary.
+        """
+        checkpoints = Checkpoints(self.folder.checkpoints / phase.name, self._keep)
+        with contextlib.closing(checkpoints):
+            step, state = self._restore(checkpoints, phase)
+            if state is None:
+                state = phase.begin()
+                self._save(checkpoints, phase, 0, state)
+            if step < phase.steps:
+                self.display.phase(phase.name.replace("_", " "), phase.steps)
+            while step < phase.steps:
+                step += 1
+                state = phase.step(phase, state, step)
+                if step % phase.save_every_steps == 0 or step == phase.steps or self._stop_requested:
+                    self._save(checkpoints, phase, step, state)
+                if self._stop_requested:
+                    raise Stopped(f"stopped after step {step} of {phase.name}; start again to go on from there")
+        return state
+
+    @contextlib.contextmanager
+    def stopping_on_sigterm(self) -> Iterator[None]:
+        """Turns the first SIGTERM into a request to stop at the next step; a second one ends the process at once."""
+
+        def request(_: int, __: FrameType | None) -> None:
+            if self._stop_requested:
+                os._exit(128 + signal.SIGTERM)
+            self._stop_requested = True
+
+        before = signal.signal(signal.SIGTERM, request)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGTERM, before)
+
+    def _restore(self, checkpoints: Checkpoints, phase: Phase) -> tuple[int, TrainState | None]:
+        mesh = jax.sharding.get_mesh()
+
+        def on_mesh(leaf: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
+            partition = jax.P() if leaf.sharding is None else leaf.sharding.spec
+            return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=NamedSharding(mesh, partition))
+
+        abstract = jax.eval_shape(phase.recipe.init, abstract_params(self._spec))
+        restored = checkpoints.restore(jax.tree.map(on_mesh, abstract))
+        if restored is None:
+            return 0, None
+        self.progress = Progress(**restored.host_state)
+        self.metrics.truncate(self.progress.metrics_rows)
+        self.samples.truncate(self.progress.samples_rows)
+        phase.loader.set_state(self.progress.loader)
+        self._started = time.perf_counter() - self.progress.seconds
+        self.display.note(f"going on from step {restored.step} of {phase.name}")
+        return restored.step, restored.state
+
+    def _save(self, checkpoints: Checkpoints, phase: Phase, step: int, state: TrainState) -> None:
+        self.progress.metrics_rows, self.progress.samples_rows = self.metrics.rows, self.samples.rows
+        self.progress.loader = phase.loader.get_state()
+        self.progress.seconds = self.seconds
+        checkpoints.save(step, state, dataclasses.asdict(self.progress))
+        faults.point("save", step)

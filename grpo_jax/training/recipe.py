@@ -1,0 +1,147 @@
+"""What the loop knows of an algorithm, and what every algorithm's state is made of."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax.sharding import NamedSharding
+from jaxtyping import Array, Int
+
+from grpo_jax.config import OptimizerConfig
+from grpo_jax.models import decoder
+from grpo_jax.models.spec import ModelSpec
+from grpo_jax.parallel import rules
+
+Metrics = dict[str, jax.Array]
+
+
+class TrainState(NamedTuple):
+    """Everything a step changes, and the reference.
+
+    Attributes:
+        params: Float32 master parameters.
+        optimizer: State of the optax optimizer.
+        updates: Optimizer updates that were applied; skipped ones do not count.
+        reference: Frozen parameters in the compute dtype, or None where none are needed.
+    """
+
+    params: decoder.Parameters
+    optimizer: Any
+    updates: Int[Array, ""]
+    reference: decoder.Parameters | None
+
+
+class Recipe(NamedTuple):
+    """An algorithm as three pure functions; the loop knows nothing else of it.
+
+    Attributes:
+        init: ``(params) -> state``.
+        prepare: ``(state, rollout, reward_BG, valid_BG) -> (batch, metrics)``: reference and old log-probabilities,
+            advantages, and which completions take part.
+        update: ``(state, batch) -> (state, metrics)``: one optimizer update. The state's buffers are reused.
+    """
+
+    init: Callable[[decoder.Parameters], TrainState]
+    prepare: Callable[..., tuple[Any, Metrics]]
+    update: Callable[[TrainState, Any], tuple[TrainState, Metrics]]
+
+
+def learning_rate_schedule(config: OptimizerConfig, total_updates: int) -> optax.Schedule:
+    """Linear warm-up, then constant, linear or cosine decay to ``final_fraction`` at the last update."""
+    peak, end = config.learning_rate, config.learning_rate * config.final_fraction
+    decay_updates = max(total_updates - config.warmup_steps, 1)
+    decay = {
+        "constant": lambda: optax.constant_schedule(peak),
+        "linear": lambda: optax.linear_schedule(peak, end, decay_updates),
+        "cosine": lambda: optax.cosine_decay_schedule(peak, decay_updates, config.final_fraction),
+    }[config.schedule]()
+    # The first update already moves: a warm-up that starts at 0 wastes a whole batch.
+    warmup = optax.linear_schedule(peak / max(config.warmup_steps, 1), peak, max(config.warmup_steps - 1, 1))
+    return optax.join_schedules([warmup, decay], [config.warmup_steps])
+
+
+def make_optimizer(config: OptimizerConfig, total_updates: int) -> optax.GradientTransformation:
+    """AdamW behind a clipped global gradient norm; norms and biases are not decayed."""
+
+    def decayed(params: decoder.Parameters) -> Any:
+        named = lambda path, _: not str(path[-1].key).endswith(("norm", "bias"))  # noqa: E731
+        return jax.tree_util.tree_map_with_path(named, params)
+
+    return optax.chain(
+        optax.clip_by_global_norm(config.max_grad_norm),
+        optax.adamw(
+            learning_rate_schedule(config, total_updates),
+            b1=config.b1,
+            b2=config.b2,
+            eps=config.epsilon,
+            weight_decay=config.weight_decay,
+            mask=decayed,
+        ),
+    )
+
+
+def init_state(params: decoder.Parameters, optimizer: optax.GradientTransformation, reference: Any) -> TrainState:
+    """A state before its first update."""
+    return TrainState(params, optimizer.init(params), jnp.int32(0), reference)
+
+
+def apply_gradients(
+    state: TrainState,
+    gradients: decoder.Parameters,
+    optimizer: optax.GradientTransformation,
+    wanted: jax.Array,
+) -> tuple[TrainState, Metrics]:
+    """Applies one update, or leaves parameters, moments and counters untouched.
+
+    Args:
+        state: The state before.
+        gradients: Gradients of the loss, in the structure of the parameters.
+        optimizer: From ``make_optimizer``.
+        wanted: False where there is nothing to learn from; no weight decay or momentum acts then either.
+
+    Returns:
+        The new state and ``grad_norm`` (before clipping), ``skipped_update`` (nothing to learn from) and
+        ``nonfinite_update`` (refused, since the gradient was not finite).
+    """
+    norm = optax.tree.norm(gradients)
+    finite = jnp.isfinite(norm)
+
+    def update(state: TrainState) -> TrainState:
+        changes, optimizer_state = optimizer.update(gradients, state.optimizer, state.params)
+        params = optax.apply_updates(state.params, changes)
+        return state._replace(params=params, optimizer=optimizer_state, updates=state.updates + 1)
+
+    state = jax.lax.cond(wanted & finite, update, lambda state: state, state)
+    metrics = {"grad_norm": norm, "skipped_update": ~wanted, "nonfinite_update": wanted & ~finite}
+    return state, {name: value.astype(jnp.float32) for name, value in metrics.items()}
+
+
+def abstract_params(spec: ModelSpec) -> Any:
+    """Shape, dtype and place of every parameter on the mesh in use.
+
+    Args:
+        spec: The policy's spec.
+
+    Returns:
+        Nested dict of ``jax.ShapeDtypeStruct``.
+
+    Raises:
+        ValueError: if a parameter does not divide over its mesh axes.
+    """
+    shapes = jax.eval_shape(lambda key: decoder.init_params(key, spec), jax.random.key(0))
+    axes = decoder.logical_axes(spec)
+    rules.validate_divisible(shapes, axes)
+    mesh = jax.sharding.get_mesh()
+
+    def place(leaf: jax.ShapeDtypeStruct, names: rules.LogicalAxes) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=NamedSharding(mesh, rules.partition(names)))
+
+    return jax.tree.map(place, shapes, axes)
+
+
+def init_sharded(key: jax.Array, spec: ModelSpec) -> decoder.Parameters:
+    """Fresh parameters, made where they live."""
+    shardings = jax.tree.map(lambda leaf: leaf.sharding, abstract_params(spec))
+    return jax.jit(decoder.init_params, static_argnames="spec", out_shardings=shardings)(key, spec=spec)

@@ -1,0 +1,211 @@
+"""What a run does: a cold start, GRPO with evaluations on the way, and a test on problems never looked at before."""
+
+import time
+from collections.abc import Mapping
+from typing import Any, cast
+
+import jax
+import numpy as np
+
+from grpo_jax.config import RolloutConfig
+from grpo_jax.data.loader import PromptLoader
+from grpo_jax.data.splits import Split
+from grpo_jax.io.display import Display
+from grpo_jax.io.run_folder import RunFolder
+from grpo_jax.models.decoder import Parameters
+from grpo_jax.records import Problem
+from grpo_jax.rollout.engine import Engine, SamplingParams
+from grpo_jax.training import cold_start, evaluation, faults, grpo, setup
+from grpo_jax.training import collect as collect_lib
+from grpo_jax.training.loop import Phase, Run
+from grpo_jax.training.recipe import Recipe, TrainState, init_sharded
+
+HOPELESS_SHARE = 0.9
+"""Above this share of groups without a right answer, there is next to nothing to learn from."""
+
+
+class NonFiniteTraining(RuntimeError):  # noqa: N818
+    """Too many updates in a row had a gradient that was not finite."""
+
+
+class Trainer:
+    """One run on the mesh in use."""
+
+    def __init__(
+        self, parts: setup.Parts, folder: RunFolder, engine: Engine, judge: collect_lib.Judge, display: Display
+    ) -> None:
+        """Opens the run's records.
+
+        Args:
+            parts: The run.
+            folder: Where its records go.
+            engine: Samples.
+            judge: Judges completions in the background.
+            display: Shows progress.
+        """
+        self.parts, self.config = parts, parts.config
+        self.run = Run(folder, display, parts.spec, parts.config.checkpoint.keep)
+        self._engine, self._judge, self._display = engine, judge, display
+        self._init_key, self._rollout_key, self._evaluation_key = jax.random.split(jax.random.key(self.config.seed), 3)
+
+    def train(self) -> TrainState:
+        """Does what is not done yet of the run.
+
+        Returns:
+            The final state; results are in ``run.progress.results``.
+
+        Raises:
+            NonFiniteTraining: after ``algorithm.max_nonfinite_steps`` refused updates in a row.
+            Stopped: after SIGTERM, with the state saved at a step boundary.
+        """
+        with self.run.stopping_on_sigterm():
+            state = self.run.run(self._grpo_phase())
+        self._test(state, "after")
+        return state
+
+    def sampling(self, completions_per_prompt: int) -> SamplingParams:
+        """How this run draws, for training and evaluation alike."""
+        rollout: RolloutConfig = self.config.rollout
+        return SamplingParams(
+            completions_per_prompt, rollout.max_new_tokens, rollout.temperature, rollout.top_k, rollout.top_p
+        )
+
+    def _cold_start_phase(self) -> Phase:
+        recipe = cold_start.make_recipe(self.config, self.parts.spec)
+        return Phase(
+            name="cold_start",
+            recipe=recipe,
+            loader=setup.demonstrations(self.config, self.parts.task, self.parts.tokenizer),
+            steps=self.config.cold_start.steps,
+            save_every_steps=self.config.cold_start.checkpoint_every_steps,
+            begin=lambda: jax.jit(recipe.init)(init_sharded(self._init_key, self.parts.spec)),
+            step=self._cold_start_step,
+        )
+
+    def _grpo_phase(self) -> Phase:
+        recipe = grpo.make_recipe(self.config, self.parts.spec)
+        problems = self.parts.task.problems("train")
+        return Phase(
+            name="grpo",
+            recipe=recipe,
+            loader=PromptLoader(problems, self.config.rollout.prompts_per_step, self.config.seed),
+            steps=self.config.steps,
+            save_every_steps=self.config.checkpoint.every_steps,
+            begin=lambda: self._begin_grpo(recipe),
+            step=self._grpo_step,
+        )
+
+    def _begin_grpo(self, recipe: Recipe) -> TrainState:
+        if self.config.cold_start.steps > 0:
+            params: Parameters = self.run.run(self._cold_start_phase()).params
+        else:
+            params = init_sharded(self._init_key, self.parts.spec)
+        state = jax.jit(recipe.init)(params)
+        self._test(state, "before")
+        self._validate(state, 0)
+        return state
+
+    def _cold_start_step(self, phase: Phase, state: TrainState, step: int) -> TrainState:
+        faults.point("cold_start", step)
+        started = time.perf_counter()
+        batch, metrics = phase.recipe.prepare(state, next(phase.loader))
+        state, updated = phase.recipe.update(state, batch)
+        row = _floats(metrics | updated) | {"step_time": time.perf_counter() - started}
+        self.run.metrics.write("cold_start", step, row)
+        self._display.step(step, row)
+        self._watch_nonfinite(row)
+        return state
+
+    def _grpo_step(self, phase: Phase, state: TrainState, step: int) -> TrainState:
+        started = time.perf_counter()
+        self._engine.sync(state.params, step - 1)
+        faults.point("rollout", step)
+        collected = collect_lib.collect(
+            self._engine,
+            self._judge,
+            self.parts.tokenizer,
+            cast("list[Problem]", next(phase.loader)),
+            sampling=self.sampling(self.config.rollout.completions_per_prompt),
+            key=jax.random.fold_in(self._rollout_key, step),
+        )
+        begun = time.perf_counter()
+        batch, metrics = phase.recipe.prepare(state, collected.rollout, collected.reward_BG, collected.valid_BG)
+        jax.block_until_ready(batch)
+        prepared = time.perf_counter()
+        for _ in range(self.config.algorithm.passes_per_batch):
+            state, updated = phase.recipe.update(state, batch)
+            metrics |= updated
+        row = collect_lib.group_metrics(collected, self.config.verifier.rewards) | _floats(metrics)
+        faults.point("update", step)
+        finished = time.perf_counter()
+        tokens = int(collected.rollout.length_BG.sum())
+        self.run.progress.tokens += tokens
+        row |= {
+            "num_tokens": float(self.run.progress.tokens),
+            "step_time": finished - started,
+            "seconds/rollout": collected.rollout_seconds,
+            "seconds/verify": collected.verify_seconds,
+            "seconds/prepare": prepared - begun,
+            "seconds/update": finished - prepared,
+            "tokens_per_second/rollout": tokens / collected.rollout_seconds,
+            "tokens_per_second/update": row["trained_tokens"] / (finished - prepared),
+        }
+        self.run.metrics.write("train", step, row)
+        self._display.step(step, row)
+        self._warn_if_hopeless(step, row)
+        self._watch_nonfinite(row)
+        if step % self.config.evaluation.every_steps == 0 or step == self.config.steps:
+            self._validate(state, step)
+        return state
+
+    def _validate(self, state: TrainState, step: int) -> None:
+        rate = self._evaluate(state, step, "validation", self.config.evaluation.samples_per_problem)
+        results = self.run.progress.results
+        results["validation_pass_at_1_best"] = max(rate, results.get("validation_pass_at_1_best", 0.0))
+        self._display.note(f"step {step}: held-out pass@1 {rate:.3f}")
+
+    def _test(self, state: TrainState, when: str) -> None:
+        step = 0 if when == "before" else self.config.steps
+        rate = self._evaluate(state, step, "test", self.config.evaluation.test_samples_per_problem)
+        self.run.progress.results[f"test_pass_at_1_{when}"] = rate
+
+    def _evaluate(self, state: TrainState, step: int, split: Split, samples_per_problem: int) -> float:
+        faults.point("evaluation", step)
+        started = time.perf_counter()
+        self._engine.sync(state.params, step)
+        # The same noise at every step: two evaluations differ by the policy alone.
+        key = jax.random.fold_in(self._evaluation_key, ("validation", "test").index(split))
+        result = evaluation.evaluate(
+            self._engine,
+            self._judge,
+            self.parts.tokenizer,
+            self.parts.task.problems(split),
+            sampling=self.sampling(samples_per_problem),
+            key=key,
+        )
+        row = result.metrics | {"split": split, "seconds/evaluation": time.perf_counter() - started}
+        self.run.metrics.write("evaluation", step, row)
+        for sample in evaluation.samples(result.collected, self.config.evaluation.logged_samples):
+            self.run.samples.write(step, {"split": split, **sample})
+        return result.metrics["eval/pass_at_1"]
+
+    def _warn_if_hopeless(self, step: int, row: Mapping[str, float]) -> None:
+        if row["solved_none"] > HOPELESS_SHARE and step % self.config.evaluation.every_steps == 1:
+            self._display.note(
+                f"step {step}: {row['solved_none']:.0%} of the groups have no right answer, so there is next to "
+                "nothing to learn from. Use easier problems, more completions_per_prompt, a longer cold start, or, if "
+                "this came during training, a lower optimizer.learning_rate."
+            )
+
+    def _watch_nonfinite(self, row: Mapping[str, float]) -> None:
+        progress, limit = self.run.progress, self.config.algorithm.max_nonfinite_steps
+        progress.nonfinite_in_a_row = progress.nonfinite_in_a_row + 1 if row["nonfinite_update"] else 0
+        if progress.nonfinite_in_a_row >= limit:
+            raise NonFiniteTraining(
+                f"{limit} updates in a row had a gradient that was not finite; none of them was applied. "
+                "Lower optimizer.learning_rate, or start again from a checkpoint."
+            )
+
+
+def _floats(metrics: Mapping[str, Any]) -> dict[str, float]:
+    return {name: float(np.asarray(value)) for name, value in jax.device_get(dict(metrics)).items()}
