@@ -37,7 +37,7 @@ def from_logits(logits_NTV: Float[Array, "N T V"], token_NT: Int[Array, "N T"]) 
     exponential_NTV = jnp.exp(shifted_NTV)
     normalizer_NT = jnp.sum(exponential_NTV, axis=-1)
     log_normalizer_NT = jnp.log(normalizer_NT)
-    is_token_NTV = jnp.arange(logits_NTV.shape[-1]) == token_NT[:, :, None]
+    is_token_NTV = jnp.arange(logits_NTV.shape[-1])[None, None] == token_NT[:, :, None]
     chosen_NT = jnp.sum(jnp.where(is_token_NTV, shifted_NTV, 0), axis=-1)
     mean_shifted_NT = jnp.sum(exponential_NTV * shifted_NTV, axis=-1) / normalizer_NT
     entropy_NT = jax.lax.stop_gradient(log_normalizer_NT - mean_shifted_NT)

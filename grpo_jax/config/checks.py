@@ -41,7 +41,7 @@ class Section:
             ConfigError: naming key, value, what was wanted and the remedy.
         """
 
-    def _at_least(self, path: str, minimum: float, *names: str) -> None:
+    def _at_least(self, path: str, minimum: int, *names: str) -> None:
         for name in names:
             value: Any = getattr(self, name)
             require(value >= minimum, f"{path}.{name}", value, f"{minimum} or more")

@@ -1,6 +1,7 @@
 """The sections of a run's configuration."""
 
 import dataclasses
+import math
 from typing import Literal
 
 from grpo_jax.config.checks import Section, require
@@ -119,6 +120,7 @@ class VerifierConfig(Section):
         require(len(set(self.rewards)) == len(self.rewards), f"{path}.rewards", self.rewards, "each name once")
         wanted = f"one weight for each of the {len(self.rewards)} rewards"
         require(len(self.rewards) == len(self.weights), f"{path}.weights", self.weights, wanted)
+        require(all(map(math.isfinite, self.weights)), f"{path}.weights", self.weights, "finite numbers")
         self._at_least(path, 1, "workers")
         self._positive(path, "deadline_seconds")
 

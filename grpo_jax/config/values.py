@@ -67,7 +67,7 @@ def require_key(config_class: type, path: str) -> None:
 def _field_type(config_class: type, name: str, where: str) -> Any:
     hints = typing.get_type_hints(config_class)
     if name not in hints:
-        near = difflib.get_close_matches(name, list(hints), n=1)
+        near = difflib.get_close_matches(name, list(hints), n=1, cutoff=0.5)
         question = f" Did you mean '{near[0]}'?" if near else ""
         raise ConfigError(f"config.{where}: no such key.{question} Keys here: {', '.join(sorted(hints))}.")
     return hints[name]

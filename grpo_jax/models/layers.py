@@ -48,7 +48,7 @@ def rotary_angles(
 
 
 def rotate(
-    x: Float[Array, "*rows heads C"], cosine: Float[Array, "*rows half"], sine: Float[Array, "*rows half"]
+    x: Float[Array, "*rows heads C"], cosine: Float[Array, "*#rows half"], sine: Float[Array, "*#rows half"]
 ) -> Float[Array, "*rows heads C"]:
     """Applies rotary embeddings; coordinate i is paired with i + C/2."""
     first, second = jnp.split(x, 2, axis=-1)

@@ -41,6 +41,11 @@ class DecodeState(NamedTuple):
     cache: decoder.CompletionCache
 
 
+class _Policy(NamedTuple):
+    params: Any
+    version: int
+
+
 class _Static(NamedTuple):
     spec: ModelSpec
     sampling: SamplingParams
@@ -195,27 +200,41 @@ class JaxEngine:
         The last batch is filled up to the shape of the others; what fills it is not returned.
         """
         assert self._params is not None, "sync() comes before generate()"
+        # Bound here: a sync() while groups are still being handed out concerns later calls only.
+        policy = _Policy(self._params, self._version)
+        return self._generate(policy, prompts, sampling, key)
+
+    def _generate(
+        self, policy: _Policy, prompts: Sequence[Sequence[int]], sampling: SamplingParams, key: jax.Array
+    ) -> Iterator[FinishedGroup]:
         shards = rules.batch_shards()
         size = max(1, min(self._batch_completions // sampling.completions_per_prompt, len(prompts)))
         size = -(-size // shards) * shards
         for first in range(0, len(prompts), size):
             batch = list(prompts[first : first + size])
             filled = batch + [batch[0]] * (size - len(batch))
-            yield from self._generate_batch(filled, first, len(batch), sampling, jax.random.fold_in(key, first))
+            batch_key = jax.random.fold_in(key, first)
+            for group in self._generate_batch(policy, filled, len(batch), sampling, batch_key):
+                yield group._replace(index=first + group.index)
 
     def _generate_batch(
-        self, prompts: Sequence[Sequence[int]], first: int, real: int, sampling: SamplingParams, key: jax.Array
+        self,
+        policy: _Policy,
+        prompts: Sequence[Sequence[int]],
+        real: int,
+        sampling: SamplingParams,
+        key: jax.Array,
     ) -> Iterator[FinishedGroup]:
         static = _Static(self._spec, sampling, self._eos_ids, self._pad_id)
         prompt_BP, length_B = right_padded(prompts, length_bucket(max(map(len, prompts))), self._pad_id)
         real_B = np.arange(len(prompts)) < real
         on_mesh = [mesh.put(array, rules.RULES[rules.BATCH]) for array in (prompt_BP, length_B, real_B)]
-        prompt_cache, state = start(self._params, *on_mesh, key, static=static)
+        prompt_cache, state = start(policy.params, *on_mesh, key, static=static)
         waiting = set(range(real))
         until = 0
         while waiting:
             until = min(until + self._chunk_tokens, sampling.max_new_tokens)
-            state = advance(self._params, prompt_cache, state, jnp.int32(until), key, static=static)
+            state = advance(policy.params, prompt_cache, state, jnp.int32(until), key, static=static)
             done_BG = np.asarray(state.done_BG)
             last = until == sampling.max_new_tokens
             ended = sorted(waiting) if last else [b for b in sorted(waiting) if done_BG[b].all()]
@@ -226,11 +245,11 @@ class JaxEngine:
             for b in ended:
                 waiting.remove(b)
                 yield FinishedGroup(
-                    first + b,
+                    b,
                     drawn.token_BGT[b],
                     drawn.logprob_BGT[b],
                     drawn.truncated_logprob_BGT[b],
                     drawn.length_BG[b],
                     finish_BG[b],
-                    self._version,
+                    policy.version,
                 )

@@ -40,35 +40,77 @@ def draw(
     """
     # Truncation sorts the vocabulary, so a decode step's few logits are gathered first.
     logits_BGV = rules.shard(logits_BGV.astype(jnp.float32), rules.BATCH, None, None) / temperature
-    logprob_BGV = jax.nn.log_softmax(logits_BGV)
-    kept_BGV = truncate(logprob_BGV, top_k, top_p)
-    noise_BGV = jax.random.gumbel(key, logits_BGV.shape)
-    token_BG = jnp.argmax(kept_BGV + noise_BGV, axis=-1).astype(jnp.int32)
-    is_token = jnp.arange(logits_BGV.shape[-1]) == token_BG[:, :, None]
-    pick = lambda value_BGV: jnp.sum(jnp.where(is_token, value_BGV, 0), axis=-1)  # noqa: E731
-    logprob_BG = pick(logprob_BGV)
-    if kept_BGV is logprob_BGV:
+    top_BG1 = jnp.max(logits_BGV, axis=-1, keepdims=True)
+    logits_BGV = logits_BGV - top_BG1
+    log_total_BG = jnp.log(jnp.sum(jnp.exp(logits_BGV), axis=-1))
+    kept_BGV = truncate(logits_BGV, top_k, top_p)
+    token_BG = inverse_cdf(jnp.exp(kept_BGV), jax.random.uniform(key, log_total_BG.shape))
+    is_token_BGV = jnp.arange(logits_BGV.shape[-1])[None, None] == token_BG[:, :, None]
+    logit_BG = jnp.sum(jnp.where(is_token_BGV, logits_BGV, 0), axis=-1)
+    logprob_BG = logit_BG - log_total_BG
+    if kept_BGV is logits_BGV:
         return Drawn(token_BG, logprob_BG, logprob_BG)
-    return Drawn(token_BG, logprob_BG, pick(kept_BGV) - jax.nn.logsumexp(kept_BGV, axis=-1))
+    return Drawn(token_BG, logprob_BG, logit_BG - jnp.log(jnp.sum(jnp.exp(kept_BGV), axis=-1)))
 
 
-def truncate(logprob_BGV: Float[Array, "B G V"], top_k: int, top_p: float) -> Float[Array, "B G V"]:
-    """Sets log-probabilities outside the top k and outside the top-p nucleus to -inf.
+CDF_BLOCK = 64
+"""Entries that are added up at once; sums of sums keep their digits and cost far less than one long running sum."""
+
+
+def inverse_cdf(weight_BGV: Float[Array, "B G V"], uniform_BG: Float[Array, "B G"]) -> Int[Array, "B G"]:
+    """Turns one uniform number per row into an index that is drawn in proportion to the row's weights.
+
+    The usual Gumbel trick needs a random number for every entry of the vocabulary; this needs one.
+
+    Args:
+        weight_BGV: Weights >= 0, at least one of them positive; an index of weight 0 is never drawn.
+        uniform_BG: Numbers in [0, 1).
+
+    Returns:
+        Indices in [0, V).
+    """
+    B, G, V = weight_BGV.shape
+    blocks = -(-V // CDF_BLOCK)
+    weight_BGbv = jnp.pad(weight_BGV, ((0, 0), (0, 0), (0, blocks * CDF_BLOCK - V))).reshape(B, G, blocks, CDF_BLOCK)
+    block_total_BGb = jnp.sum(weight_BGbv, axis=-1)
+    block_BG, rest_BG = _search(block_total_BGb, uniform_BG * jnp.sum(block_total_BGb, axis=-1))
+    is_block_BGb1 = (jnp.arange(blocks)[None, None] == block_BG[:, :, None])[:, :, :, None]
+    inner_BG, _ = _search(jnp.sum(jnp.where(is_block_BGb1, weight_BGbv, 0), axis=2), rest_BG)
+    return (block_BG * CDF_BLOCK + inner_BG).astype(jnp.int32)
+
+
+def _search(weight_BGn: Float[Array, "B G n"], target_BG: Float[Array, "B G"]) -> tuple[jax.Array, jax.Array]:
+    """First index whose running sum exceeds the target, and how far the target lies beyond the sum before it."""
+    running_BGn = jnp.cumsum(weight_BGn, axis=-1)
+    # XLA adds up in a tree, so a running sum may move by a rounding error where the weight is 0, and even fall.
+    counts_BGn = weight_BGn > 0
+    # Rounding may push the target up to the total; it has to stay below, or the index would run off the end.
+    total_BG = jnp.max(jnp.where(counts_BGn, running_BGn, 0), axis=-1)
+    target_BG = jnp.minimum(target_BG, jnp.nextafter(total_BG, jnp.float32(0)))
+    passed_BGn = running_BGn <= target_BG[:, :, None]
+    before_BG = jnp.max(jnp.where(passed_BGn, running_BGn, 0), axis=-1)
+    size = weight_BGn.shape[-1]
+    index_BGn = jnp.where(counts_BGn & ~passed_BGn, jnp.arange(size)[None, None], size)
+    return jnp.min(index_BGn, axis=-1), target_BG - before_BG
+
+
+def truncate(logits_BGV: Float[Array, "B G V"], top_k: int, top_p: float) -> Float[Array, "B G V"]:
+    """Sets logits outside the top k and outside the top-p nucleus to -inf.
 
     Ties with the last token that is kept are kept too. The likeliest token always stays.
 
     Args:
-        logprob_BGV: Normalised log-probabilities.
+        logits_BGV: Logits, already divided by the temperature.
         top_k: Tokens to keep; 0 is off.
         top_p: Probability to keep; 1 is off.
 
     Returns:
-        The truncated log-probabilities, not normalised again; the argument itself where nothing is cut off.
+        The truncated logits; the argument itself where nothing is cut off.
     """
-    kept_BGV = logprob_BGV
-    if 0 < top_k < logprob_BGV.shape[-1]:
-        lowest_BG1 = jax.lax.top_k(logprob_BGV, top_k)[0][:, :, -1:]
-        kept_BGV = jnp.where(logprob_BGV >= lowest_BG1, kept_BGV, -jnp.inf)
+    kept_BGV = logits_BGV
+    if 0 < top_k < logits_BGV.shape[-1]:
+        lowest_BG1 = jax.lax.top_k(logits_BGV, top_k)[0][:, :, -1:]
+        kept_BGV = jnp.where(logits_BGV >= lowest_BG1, kept_BGV, -jnp.inf)
     if top_p < 1:
         # The nucleus is taken within what top-k left, as every sampler that chains the two does.
         descending_BGV = -jnp.sort(-kept_BGV, axis=-1)

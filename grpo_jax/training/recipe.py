@@ -49,7 +49,10 @@ class Recipe(NamedTuple):
 
 
 def learning_rate_schedule(config: OptimizerConfig, total_updates: int) -> optax.Schedule:
-    """Linear warm-up, then constant, linear or cosine decay to ``final_fraction`` at the last update."""
+    """Linear warm-up to the peak, then constant, or linear or cosine decay.
+
+    The decay reaches ``final_fraction`` one update after the last, so that the last still moves when it is 0.
+    """
     peak, end = config.learning_rate, config.learning_rate * config.final_fraction
     decay_updates = max(total_updates - config.warmup_steps, 1)
     decay = {

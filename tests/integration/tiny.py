@@ -1,0 +1,32 @@
+"""A run that takes seconds: every phase of the quickstart, too small to learn."""
+
+from configs import quickstart
+from ml_collections import ConfigDict
+
+
+def get_config() -> ConfigDict:
+    """The quickstart, shrunk."""
+    config = quickstart.get_config()
+    config.steps = 6
+    config.model.num_layers = 1
+    config.model.d_model = 16
+    config.model.head_dim = 4
+    config.model.d_ff = 16
+    config.data.digits = 1
+    config.data.validation_problems = 2
+    config.data.test_problems = 2
+    config.cold_start.steps = 4
+    config.cold_start.checkpoint_every_steps = 2
+    config.cold_start.batch_size = 8
+    config.rollout.prompts_per_step = 4
+    config.rollout.completions_per_prompt = 4
+    config.rollout.max_new_tokens = 16
+    config.rollout.decode_chunk_tokens = 8
+    config.verifier.rewards = ("numeric", "format")
+    config.verifier.weights = (1.0, 0.5)
+    config.algorithm.micro_batch_completions = 8
+    config.algorithm.kl_beta = 0.04
+    config.evaluation.every_steps = 3
+    config.evaluation.test_samples_per_problem = 2
+    config.checkpoint.every_steps = 2
+    return config

@@ -1,0 +1,96 @@
+"""Configuration: every key is consumed or refused, and refusals say what to change."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from configs import base
+from grpo_jax.config import ConfigError, RunConfig, from_nested, require_key, to_nested
+
+
+def changed(path: str, value: object) -> RunConfig:
+    """The default configuration with one key changed."""
+    nested: dict = {}
+    inner = nested
+    *sections, name = path.split(".")
+    for section in sections:
+        inner = inner.setdefault(section, {})
+    inner[name] = value
+    return from_nested(RunConfig, nested)
+
+
+def test_base_lists_every_key_with_its_default() -> None:
+    assert from_nested(RunConfig, base.get_config().to_dict()) == RunConfig()
+    assert base.get_config().to_dict() == to_nested(RunConfig())
+
+
+def test_every_key_of_base_has_a_comment_or_is_self_explaining() -> None:
+    lines = Path(base.__file__).read_text().splitlines()
+    assert sum("#" in line for line in lines) > 55
+
+
+def test_round_trip() -> None:
+    config = changed("verifier.rewards", ["numeric", "format"])
+    assert from_nested(RunConfig, to_nested(config)) == config
+    assert config.verifier.rewards == ("numeric", "format")
+
+
+def test_configs_are_frozen() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        RunConfig().seed = 1  # pyright: ignore[reportAttributeAccessIssue]
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        ("model.num_layer", 3, r"config\.model\.num_layer: no such key\. Did you mean 'num_layers'\?"),
+        ("rolout.top_k", 3, r"config\.rolout: no such key\. Did you mean 'rollout'\?"),
+        ("steps", "many", r"config\.steps: got 'many', wanted a value of type int"),
+        ("steps", True, r"config\.steps: got True, wanted a value of type int"),
+        ("steps", 1.5, r"config\.steps: got 1\.5"),
+        ("rollout", 3, r"config\.rollout: got 3, wanted a section with the keys"),
+        ("algorithm.old_logprobs", "sampled", r"wanted one of 'sampler', 'trainer'\. Did you mean 'sampler'\?"),
+        ("verifier.rewards", ("exact",), r"config\.verifier\.rewards\[0\]: got 'exact', wanted one of 'numeric'"),
+        ("verifier.weights", 1.0, r"config\.verifier\.weights: got 1\.0, wanted a sequence"),
+    ],
+)
+def test_unknown_keys_and_wrong_types_are_refused(path: str, value: object, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        changed(path, value)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        ("rollout.completions_per_prompt", 1, r"config\.rollout\.completions_per_prompt: got 1, wanted 2 or more\."),
+        ("rollout.temperature", 0.0, r"config\.rollout\.temperature: got 0\.0, wanted a positive number"),
+        ("rollout.top_p", 1.5, r"config\.rollout\.top_p: got 1\.5, wanted a share"),
+        ("algorithm.micro_batch_completions", 7, r"a divisor of the 256 completions of a step"),
+        ("algorithm.kl_beta", -0.1, r"config\.algorithm\.kl_beta: got -0\.1"),
+        ("model.num_kv_heads", 3, r"a divisor of num_heads \(4\)"),
+        ("model.head_dim", 15, r"wanted an even number"),
+        ("model.rope_scaling_factor", 8.0, r"wanted 1, since rope_scaling is 'none'"),
+        ("data.path", "x.jsonl", r"config\.data\.path: got 'x\.jsonl', wanted None, since data\.task is 'addition'"),
+        ("data.task", "file", r"config\.data\.path: got None, wanted a \.jsonl or \.parquet file"),
+        ("data.prompt_template", "no hole", r"a text with '\{problem\}' in it"),
+        ("verifier.weights", (1.0, 1.0), r"one weight for each of the 1 rewards"),
+        ("verifier.weights", (float("nan"),), r"finite"),
+        ("mesh.context", 2, r"config\.mesh\.context: got 2, wanted 1"),
+        ("mesh.fsdp", -1, r"at most one axis of -1"),
+        ("optimizer.b1", 1.0, r"config\.optimizer\.b1: got 1\.0, wanted less than 1"),
+        ("cold_start.optimizer.learning_rate", 0.0, r"config\.cold_start\.optimizer\.learning_rate"),
+        ("seed", -1, r"config\.seed: got -1"),
+    ],
+)
+def test_values_that_cannot_work_are_refused(path: str, value: object, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        changed(path, value).validate()
+
+
+def test_require_key() -> None:
+    require_key(RunConfig, "cold_start.optimizer.b1")
+    with pytest.raises(ConfigError, match=r"config\.cold_start\.optimizer\.b3: no such key\. Did you mean"):
+        require_key(RunConfig, "cold_start.optimizer.b3")
+    with pytest.raises(ConfigError, match=r"config\.steps\.x: no such key\. config\.steps is a value"):
+        require_key(RunConfig, "steps.x")
