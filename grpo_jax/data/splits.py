@@ -39,11 +39,12 @@ def text_hashes(texts: Iterable[str], count: int) -> np.ndarray:
     return np.fromiter((zlib.crc32(text.encode()) for text in texts), np.uint64, count)
 
 
-def hash_split(hashes: np.ndarray) -> dict[Split, np.ndarray]:
+def hash_split(hashes: np.ndarray, order_hashes: np.ndarray | None = None) -> dict[Split, np.ndarray]:
     """Splits rows by hash bucket.
 
     Args:
-        hashes: Result of ``text_hashes``.
+        hashes: Result of ``text_hashes``; rows with the same hash share a split.
+        order_hashes: Hashes that order the held-out rows, ``hashes`` by default.
 
     Returns:
         Row numbers by split. The held-out rows are in a pseudo-random order that depends on the hashes alone, so the
@@ -51,7 +52,8 @@ def hash_split(hashes: np.ndarray) -> dict[Split, np.ndarray]:
     """
     bucket = hashes % HASH_BUCKETS
     # CRC-32 is linear over bits: without the multiplication, the smallest hashes would share parities of their text.
-    order = np.argsort(hashes * _SCRAMBLE % np.uint64(2**32), kind="stable")
+    order_hashes = hashes if order_hashes is None else order_hashes
+    order = np.argsort(order_hashes * _SCRAMBLE % np.uint64(2**32), kind="stable")
     rows: dict[Split, np.ndarray] = {}
     for split in SPLITS:
         if split == "train":
@@ -62,13 +64,16 @@ def hash_split(hashes: np.ndarray) -> dict[Split, np.ndarray]:
     return rows
 
 
-def fixed_splits(hashes: np.ndarray, config: DataConfig, remedy: str) -> dict[Split, np.ndarray]:
+def fixed_splits(
+    hashes: np.ndarray, config: DataConfig, remedy: str, order_hashes: np.ndarray | None = None
+) -> dict[Split, np.ndarray]:
     """Splits rows and keeps exactly as many held-out rows as the configuration asks for.
 
     Args:
-        hashes: Result of ``text_hashes``.
+        hashes: Result of ``text_hashes``; rows with the same hash share a split.
         config: Its ``validation_problems`` and ``test_problems`` are used.
         remedy: What the user can do to get more problems.
+        order_hashes: Hashes that order the held-out rows, ``hashes`` by default.
 
     Returns:
         Row numbers by split. The rest of the held-out buckets is not used.
@@ -76,7 +81,7 @@ def fixed_splits(hashes: np.ndarray, config: DataConfig, remedy: str) -> dict[Sp
     Raises:
         ConfigError: for a held-out split with too few problems, or with none left to train on.
     """
-    rows = hash_split(hashes)
+    rows = hash_split(hashes, order_hashes)
     sizes: dict[Split, int] = {"validation": config.validation_problems, "test": config.test_problems}
     for split, wanted in sizes.items():
         if len(rows[split]) < wanted:

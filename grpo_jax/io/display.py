@@ -26,11 +26,12 @@ class Display:
     control codes in it.
     """
 
-    def __init__(self, every: int = 10) -> None:
+    def __init__(self, every: int | None = None) -> None:
         """Prepares the display; nothing is shown before the first phase.
 
         Args:
-            every: Steps from one plain line to the next; the first and the last step always show.
+            every: Steps from one plain line to the next, by default a twentieth of the phase; the first and the last
+                step always show.
         """
         self._every = every
         self._console = Console() if sys.stdout.isatty() else None
@@ -71,7 +72,7 @@ class Display:
         )
         if self._progress is not None:
             self._progress.update(self._progress.task_ids[0], completed=step, values=values)
-        elif self._first or step % self._every == 0 or step == self._total:
+        elif self._first or step % (self._every or max(self._total // 20, 1)) == 0 or step == self._total:
             width = len(str(self._total))
             self._print(f"{self._name}  step {step:>{width}}/{self._total}  {values}".rstrip())
         self._first = False

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import numpy as np
@@ -77,6 +77,7 @@ class Rollout(NamedTuple):
         return np.arange(self.token_BGT.shape[2]) < self.length_BG[:, :, None]
 
 
+@runtime_checkable
 class Engine(Protocol):
     """Samples completions from the newest parameters it was given."""
 

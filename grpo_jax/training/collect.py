@@ -3,7 +3,7 @@
 import concurrent.futures
 import time
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import jax
 import numpy as np
@@ -14,6 +14,7 @@ from grpo_jax.records import Completion, FinishReason, Problem, Verdict
 from grpo_jax.rollout.engine import Engine, FinishedGroup, Rollout, SamplingParams, assemble
 
 
+@runtime_checkable
 class Judge(Protocol):
     """Whatever turns completions into verdicts in the background."""
 

@@ -85,9 +85,17 @@ def test_the_hash_and_the_held_out_sets_never_change(addition):
         "addition/172+721",
     ]
     assert [problem.identifier for problem in addition.problems("test")][:2] == [
+        "addition/974+286",
         "addition/328+967",
-        "addition/109+587",
     ]
+
+
+def test_the_mirror_of_a_held_out_addition_is_never_trained_on(addition):
+    train = {problem.prompt for problem in addition.problems("train")[::7]}
+    for split in ("validation", "test"):
+        for problem in addition.problems(split):
+            left, right = problem.extra["operands"]
+            assert problem.prompt.replace(f"{left}+{right}", f"{right}+{left}") not in train
 
 
 def test_the_split_follows_the_text_alone():
