@@ -9,8 +9,9 @@ column; otherwise it writes the bare answer, which the policy cannot work out in
 right number in one answer block at the very end, 0 otherwise) GRPO finds that thinking pays, and drops the slips.
 """
 
-from configs import base
 from ml_collections import ConfigDict
+
+from configs import base
 
 
 def get_config() -> ConfigDict:

@@ -5,8 +5,9 @@ Hardware: two CPU cores, 2 GB of memory; about 3 minutes.
 Expected: held-out pass@1 from about 0.3 after the cold start to 0.9 or more after GRPO.
 """
 
-from configs import quickstart
 from ml_collections import ConfigDict
+
+from configs import quickstart
 
 
 def get_config() -> ConfigDict:

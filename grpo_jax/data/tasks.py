@@ -117,7 +117,7 @@ def _prompt_fault(problem: Problem, tokenizer: Tokenizer, limit_tokens: int) -> 
         length = len(tokenizer.encode_prompt(problem.prompt))
     except ValueError as error:
         return str(error)
-    return f"{length} tokens" if length > limit_tokens else None
+    return None if 0 < length <= limit_tokens else f"{length} tokens"
 
 
 class _Without:

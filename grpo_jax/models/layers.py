@@ -72,14 +72,14 @@ def attention(
     value_NTKC: Float[Array, "N T K C"],
     mask_NST: Bool[Array, "N S T"],
 ) -> Float[Array, "N S K J C"]:
-    """Grouped-query attention, softmax in float32 or better. A row that sees nothing gets 0."""
+    """Grouped-query attention, softmax in float32 or better.
+
+    What a position gets that sees nothing (padding) is finite and has no meaning.
+    """
     scale = query_NSKJC.shape[-1] ** -0.5
     wide = jnp.promote_types(query_NSKJC.dtype, jnp.float32)
     score = jnp.einsum("NSKJC,NTKC->NKJST", query_NSKJC * scale, key_NTKC, preferred_element_type=wide)
-    mask = mask_NST[:, None, None]
-    score = jnp.where(mask, score, jnp.finfo(wide).min)
-    weight = jnp.where(mask, jnp.exp(score - jax.lax.stop_gradient(jnp.max(score, axis=-1, keepdims=True))), 0)
-    weight = weight / jnp.maximum(jnp.sum(weight, axis=-1, keepdims=True), jnp.finfo(wide).tiny)
+    weight = jax.nn.softmax(jnp.where(mask_NST[:, None, None], score, jnp.finfo(wide).min), axis=-1)
     return jnp.einsum("NKJST,NTKC->NSKJC", weight.astype(value_NTKC.dtype), value_NTKC)
 
 

@@ -200,6 +200,7 @@ class JaxEngine:
         The last batch is filled up to the shape of the others; what fills it is not returned.
         """
         assert self._params is not None, "sync() comes before generate()"
+        assert all(len(prompt) > 0 for prompt in prompts), "a prompt has no token to predict from"
         # Bound here: a sync() while groups are still being handed out concerns later calls only.
         policy = _Policy(self._params, self._version)
         return self._generate(policy, prompts, sampling, key)

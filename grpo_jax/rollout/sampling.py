@@ -44,7 +44,7 @@ def draw(
     logits_BGV = logits_BGV - top_BG1
     log_total_BG = jnp.log(jnp.sum(jnp.exp(logits_BGV), axis=-1))
     kept_BGV = truncate(logits_BGV, top_k, top_p)
-    token_BG = inverse_cdf(jnp.exp(kept_BGV), jax.random.uniform(key, log_total_BG.shape))
+    token_BG = categorical(jnp.exp(kept_BGV), jax.random.uniform(key, (2, *log_total_BG.shape)))
     is_token_BGV = jnp.arange(logits_BGV.shape[-1])[None, None] == token_BG[:, :, None]
     logit_BG = jnp.sum(jnp.where(is_token_BGV, logits_BGV, 0), axis=-1)
     logprob_BG = logit_BG - log_total_BG
@@ -57,14 +57,14 @@ CDF_BLOCK = 64
 """Entries that are added up at once; sums of sums keep their digits and cost far less than one long running sum."""
 
 
-def inverse_cdf(weight_BGV: Float[Array, "B G V"], uniform_BG: Float[Array, "B G"]) -> Int[Array, "B G"]:
-    """Turns one uniform number per row into an index that is drawn in proportion to the row's weights.
+def categorical(weight_BGV: Float[Array, "B G V"], uniform_2BG: Float[Array, "2 B G"]) -> Int[Array, "B G"]:
+    """Draws an index per row in proportion to the row's weights: first its block, then its place in the block.
 
-    The usual Gumbel trick needs a random number for every entry of the vocabulary; this needs one.
+    The usual Gumbel trick needs a random number for every entry of the vocabulary; this needs two.
 
     Args:
         weight_BGV: Weights >= 0, at least one of them positive; an index of weight 0 is never drawn.
-        uniform_BG: Numbers in [0, 1).
+        uniform_2BG: Independent numbers in [0, 1).
 
     Returns:
         Indices in [0, V).
@@ -72,26 +72,23 @@ def inverse_cdf(weight_BGV: Float[Array, "B G V"], uniform_BG: Float[Array, "B G
     B, G, V = weight_BGV.shape
     blocks = -(-V // CDF_BLOCK)
     weight_BGbv = jnp.pad(weight_BGV, ((0, 0), (0, 0), (0, blocks * CDF_BLOCK - V))).reshape(B, G, blocks, CDF_BLOCK)
-    block_total_BGb = jnp.sum(weight_BGbv, axis=-1)
-    block_BG, rest_BG = _search(block_total_BGb, uniform_BG * jnp.sum(block_total_BGb, axis=-1))
+    block_BG = _inverse_cdf(jnp.sum(weight_BGbv, axis=-1), uniform_2BG[0])
     is_block_BGb1 = (jnp.arange(blocks)[None, None] == block_BG[:, :, None])[:, :, :, None]
-    inner_BG, _ = _search(jnp.sum(jnp.where(is_block_BGb1, weight_BGbv, 0), axis=2), rest_BG)
-    return (block_BG * CDF_BLOCK + inner_BG).astype(jnp.int32)
+    place_BG = _inverse_cdf(jnp.sum(jnp.where(is_block_BGb1, weight_BGbv, 0), axis=2), uniform_2BG[1])
+    return (block_BG * CDF_BLOCK + place_BG).astype(jnp.int32)
 
 
-def _search(weight_BGn: Float[Array, "B G n"], target_BG: Float[Array, "B G"]) -> tuple[jax.Array, jax.Array]:
-    """First index whose running sum exceeds the target, and how far the target lies beyond the sum before it."""
+def _inverse_cdf(weight_BGn: Float[Array, "B G n"], uniform_BG: Float[Array, "B G"]) -> Int[Array, "B G"]:
+    """The first index of positive weight whose running sum exceeds ``uniform`` of the total."""
     running_BGn = jnp.cumsum(weight_BGn, axis=-1)
     # XLA adds up in a tree, so a running sum may move by a rounding error where the weight is 0, and even fall.
-    counts_BGn = weight_BGn > 0
-    # Rounding may push the target up to the total; it has to stay below, or the index would run off the end.
-    total_BG = jnp.max(jnp.where(counts_BGn, running_BGn, 0), axis=-1)
-    target_BG = jnp.minimum(target_BG, jnp.nextafter(total_BG, jnp.float32(0)))
-    passed_BGn = running_BGn <= target_BG[:, :, None]
-    before_BG = jnp.max(jnp.where(passed_BGn, running_BGn, 0), axis=-1)
+    positive_BGn = weight_BGn > 0
+    total_BG = jnp.max(jnp.where(positive_BGn, running_BGn, 0), axis=-1)
+    # Rounding may push the product up to the total; it has to stay below, or the index would run off the end.
+    target_BG = jnp.minimum(uniform_BG * total_BG, jnp.nextafter(total_BG, jnp.float32(0)))
     size = weight_BGn.shape[-1]
-    index_BGn = jnp.where(counts_BGn & ~passed_BGn, jnp.arange(size)[None, None], size)
-    return jnp.min(index_BGn, axis=-1), target_BG - before_BG
+    found_BGn = positive_BGn & (running_BGn > target_BG[:, :, None])
+    return jnp.min(jnp.where(found_BGn, jnp.arange(size)[None, None], size), axis=-1)
 
 
 def truncate(logits_BGV: Float[Array, "B G V"], top_k: int, top_p: float) -> Float[Array, "B G V"]:

@@ -113,9 +113,7 @@ def test_finished_run_can_be_extended(undisturbed: Path, tmp_path: Path) -> None
         (["--config.cold_start.steps=0", "--config.data.task=file", "--config.data.path=absent.jsonl"], "absent.jsonl"),
     ],
 )
-def test_user_errors_end_with_status_2_and_leave_no_folder(
-    tmp_path: Path, arguments: list[str], message: str
-) -> None:
+def test_user_errors_end_with_status_2_and_leave_no_folder(tmp_path: Path, arguments: list[str], message: str) -> None:
     result = train(tmp_path / "run", *arguments)
     assert result.returncode == 2
     assert message in result.stderr

@@ -1,7 +1,8 @@
 """A run that takes seconds: every phase of the quickstart, too small to learn."""
 
-from configs import quickstart
 from ml_collections import ConfigDict
+
+from configs import quickstart
 
 
 def get_config() -> ConfigDict:
@@ -12,7 +13,7 @@ def get_config() -> ConfigDict:
     config.model.d_model = 16
     config.model.head_dim = 4
     config.model.d_ff = 16
-    config.data.digits = 1
+    config.data.digits = 2
     config.data.validation_problems = 2
     config.data.test_problems = 2
     config.cold_start.steps = 4

@@ -45,7 +45,9 @@ def test_overrides_are_typed_by_what_they_override() -> None:
 
 
 def test_a_partial_config_gets_the_defaults(tmp_path: Path) -> None:
-    text = "from ml_collections import ConfigDict\ndef get_config(arg='5'):\n    return ConfigDict({'steps': int(arg)})\n"
+    text = (
+        "from ml_collections import ConfigDict\ndef get_config(arg='5'):\n    return ConfigDict({'steps': int(arg)})\n"
+    )
     path = write(tmp_path, text)
     assert parse("--config", path).config.steps == 5
     assert parse(f"--config={path}:7", "--config.rollout.top_k=4").config.steps == 7

@@ -66,23 +66,34 @@ def test_frequencies_are_right_in_a_larger_vocabulary():
     assert np.sum((count_V - expected_V) ** 2 / expected_V) < 281.7
 
 
+def edge_uniforms(weight_V: np.ndarray) -> np.ndarray:
+    """Numbers on and next to the edges between two indices."""
+    edge = np.unique(np.cumsum(weight_V, dtype=np.float64)) / weight_V.sum(dtype=np.float64)
+    near = edge[:, None] * (1 + np.arange(-3, 4) * 2.0**-24)
+    return np.clip(near, 0, 1 - 2.0**-24).reshape(-1).astype(np.float32)
+
+
 def test_a_weight_of_zero_is_never_drawn_whatever_the_rounding():
-    # The numbers lie on and next to the edges between two indices, in a vocabulary too large for exact sums.
+    # A vocabulary too large for exact sums.
     V, kept = 64 * 1200, 400
     draws = np.random.default_rng(0)
     weight_V = np.zeros(V, np.float32)
     weight_V[draws.choice(V - 64, kept, replace=False)] = np.exp(draws.normal(size=kept))
-    edge = np.unique(np.cumsum(weight_V, dtype=np.float64)) / weight_V.sum(dtype=np.float64)
-    near = edge[:, None] * (1 + np.arange(-3, 4) * 2.0**-24)
-    uniform_N11 = jnp.asarray(np.clip(near, 0, 1 - 2.0**-24).reshape(-1, 1, 1), jnp.float32)
-    inverse_cdf = jax.jit(jax.vmap(sampling.inverse_cdf, (None, 0)))
-    index_N = np.asarray(inverse_cdf(jnp.asarray(weight_V)[None, None], uniform_N11)).reshape(-1)
-    assert index_N.max() < V
-    assert (weight_V[index_N] > 0).all()
-    # A little before an edge stands the index that ends there, a little behind it the next one.
-    inside = np.sort(np.flatnonzero(weight_V))
-    clear = jnp.asarray((edge[:-1] + np.diff(edge) / 2).reshape(-1, 1, 1), jnp.float32)
-    np.testing.assert_array_equal(np.asarray(inverse_cdf(jnp.asarray(weight_V)[None, None], clear)).reshape(-1), inside)
+    outer = edge_uniforms(weight_V.reshape(-1, 64).sum(axis=1))
+    categorical = jax.jit(jax.vmap(sampling.categorical, (None, 0)))
+    for inner in (0.0, 0.5, 1 - 2.0**-24):
+        uniform = np.stack([outer, np.full_like(outer, inner)], axis=1)[:, :, None, None]
+        index_N = np.asarray(categorical(jnp.asarray(weight_V)[None, None], jnp.asarray(uniform))).reshape(-1)
+        assert index_N.max() < V
+        assert (weight_V[index_N] > 0).all()
+
+
+def test_within_a_block_the_index_is_that_of_the_running_sum():
+    weight_V = np.array([0, 1, 0, 2, 4, 0, 1, 0], np.float32)
+    uniform = np.array([0.0, 0.124, 0.125, 0.374, 0.375, 0.874, 0.875, 0.9999999], np.float32)
+    both = jnp.asarray(np.stack([uniform, uniform], axis=0)[:, :, None])
+    index = sampling.categorical(jnp.broadcast_to(jnp.asarray(weight_V), (8, 1, 8)), both)[:, 0]
+    np.testing.assert_array_equal(index, [1, 1, 3, 3, 4, 4, 6, 6])
 
 
 @pytest.mark.parametrize("temperature", [0.6, 1.0])

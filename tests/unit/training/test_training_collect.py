@@ -118,7 +118,7 @@ def test_a_batch_that_nothing_could_judge_has_finite_metrics() -> None:
 
 @pytest.mark.parametrize(("n", "right", "k"), [(4, 1, 1), (4, 1, 2), (5, 2, 3), (3, 3, 2), (3, 0, 3)])
 def test_pass_at_k_equals_enumeration(n: int, right: int, k: int) -> None:
-    from itertools import combinations  # noqa: PLC0415
+    from itertools import combinations
 
     outcomes = [True] * right + [False] * (n - right)
     draws = [any(draw) for draw in combinations(outcomes, k)]
@@ -136,7 +136,12 @@ def test_pass_at_k_leaves_out_what_could_not_be_judged() -> None:
 def test_evaluation_reports_rates_lengths_and_samples() -> None:
     log: list[str] = []
     result = evaluation.evaluate(
-        ScriptedEngine(TEXTS, log), Judge(log), TOKENIZER, PROBLEMS, sampling=SamplingParams(2, 6), key=jax.random.key(0)
+        ScriptedEngine(TEXTS, log),
+        Judge(log),
+        TOKENIZER,
+        PROBLEMS,
+        sampling=SamplingParams(2, 6),
+        key=jax.random.key(0),
     )
     assert result.metrics["eval/pass_at_1"] == pytest.approx((0.5 + 1 + 0) / 3)
     assert result.metrics["eval/pass_at_k"] == pytest.approx(1.0)
