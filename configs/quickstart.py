@@ -5,8 +5,8 @@ Hardware: two CPU cores, 2 GB of memory; about 3 minutes.
 Expected: held-out pass@1 from about 0.3 after the cold start to 0.95 or more after GRPO, for any seed.
 
 The teacher of the cold start is sloppy: it shows its working in a third of the examples and slips in every twentieth
-column; otherwise it writes the bare answer, which the policy cannot work out in its head. From the reward alone (1 for a
-right number in one answer block at the very end, 0 otherwise) GRPO finds that thinking pays, and drops the slips.
+column; otherwise it writes the bare answer, which the policy cannot work out in its head. From the reward alone (1 for
+a right number in one answer block at the very end, 0 otherwise) GRPO finds that thinking pays, and drops the slips.
 """
 
 from ml_collections import ConfigDict
@@ -28,7 +28,7 @@ def get_config() -> ConfigDict:
     config.data.prompt_template = "{problem}="
     config.data.max_prompt_tokens = 9
 
-    config.cold_start.steps = 2000
+    config.cold_start.steps = 1400  # at 2,000 some seeds begin to work out the bare answer
     config.cold_start.optimizer.learning_rate = 2e-3
 
     config.rollout.max_new_tokens = 38

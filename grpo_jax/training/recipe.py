@@ -133,7 +133,7 @@ def abstract_params(spec: ModelSpec) -> Any:
     Raises:
         ValueError: if a parameter does not divide over its mesh axes.
     """
-    shapes = jax.eval_shape(lambda key: decoder.init_params(key, spec), jax.random.key(0))
+    shapes = jax.eval_shape(lambda: decoder.init_params(jax.random.key(0), spec))
     axes = decoder.logical_axes(spec)
     rules.validate_divisible(shapes, axes)
     mesh = jax.sharding.get_mesh()

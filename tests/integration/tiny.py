@@ -21,7 +21,7 @@ def get_config() -> ConfigDict:
     config.cold_start.batch_size = 8
     config.rollout.prompts_per_step = 4
     config.rollout.completions_per_prompt = 4
-    config.rollout.max_new_tokens = 16
+    config.rollout.max_new_tokens = 32
     config.rollout.decode_chunk_tokens = 8
     config.verifier.rewards = ("numeric", "format")
     config.verifier.weights = (1.0, 0.5)
