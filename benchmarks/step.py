@@ -94,8 +94,9 @@ def measure(spec: ModelSpec, steps: int, micro_batch: int) -> dict[str, Any]:
     return {
         "cpu_seconds": median,
         "wall_seconds": {"step": wall_seconds, "first_step": round(seconds["wall"][0], 2)},
-        "tokens_per_cpu_second": round(PROMPTS * COMPLETIONS * (PROMPT_TOKENS + NEW_TOKENS) / median["step"]),
-        "new_tokens_per_cpu_second": round(PROMPTS * COMPLETIONS * NEW_TOKENS / median["step"]),
+        # New tokens over the rollout's CPU seconds, as the peers' figures count them; and over the whole step's.
+        "tokens_per_cpu_second": round(PROMPTS * COMPLETIONS * NEW_TOKENS / median["rollout"]),
+        "step_tokens_per_cpu_second": round(PROMPTS * COMPLETIONS * NEW_TOKENS / median["step"]),
         "peak_rss_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
         "compile_seconds": round(seconds["step"][0] - median["step"], 2),
         "sampler_trainer_logprob_difference_max": mismatch,

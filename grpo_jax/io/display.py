@@ -13,6 +13,7 @@ from rich.table import Table
 _FIELDS = (
     ("pass_at_1", "pass@1", "5.3f"),
     ("reward", "reward", "6.3f"),
+    ("active_group_ratio", "active", "4.2f"),
     ("completions/mean_length", "length", "7.1f"),
     ("loss", "loss", "8.4f"),
     ("step_time", "s/step", "6.2f"),

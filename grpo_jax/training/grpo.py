@@ -176,10 +176,11 @@ def update_step(
     learning_rate = jnp.asarray(schedule(state.updates), jnp.float32)
     state, metrics = apply_gradients(state, gradients, optimizer, batch.count > 0)
     tokens = jnp.maximum(sums["tokens"], 1)
+    if batch.micro_batches.ref_logprob_NT is not None:
+        metrics["kl"] = sums["kl"] / tokens
     return state, metrics | {
         "loss": sums["loss"],
         "policy_loss": sums["policy_loss"],
-        "kl": sums["kl"] / tokens,
         "entropy": sums["entropy"] / tokens,
         "learning_rate": learning_rate,
         "clip_ratio/low_mean": sums["clipped_low"] / tokens,

@@ -151,7 +151,8 @@ class Trainer:
             "tokens_per_second/update": row["trained_tokens"] / (finished - prepared),
         }
         self.run.metrics.write("train", step, row)
-        self._display.step(step, row)
+        # With one update per batch every ratio is 1, so the loss is the mean advantage: 0, and nothing to watch.
+        self._display.step(step, {name: value for name, value in row.items() if name != "loss"})
         self._warn_if_hopeless(step, row)
         self._watch_nonfinite(row)
         if step % self.config.evaluation.every_steps == 0 or step == self.config.steps:

@@ -32,9 +32,7 @@ CONFIG = from_nested(
 def trainer(folder: Path, config: RunConfig) -> Trainer:
     """A trainer whose judge finds nothing right, as random answers are not."""
     parts = setup.build(config)
-    engine = JaxEngine(
-        parts.spec, eos_ids=parts.tokenizer.eos_ids, pad_id=parts.tokenizer.pad_id, batch_completions=16
-    )
+    engine = JaxEngine(parts.spec, eos_ids=parts.tokenizer.eos_ids, pad_id=parts.tokenizer.pad_id, batch_completions=16)
     run_folder = RunFolder.open(folder, to_nested(config), overrides={})
     return Trainer(parts, run_folder, engine, Judge([]), Display())
 
@@ -53,7 +51,7 @@ def test_a_batch_without_a_right_answer_is_reported_and_moves_nothing(
 
 def test_nonfinite_updates_in_a_row_stop_the_run(tmp_path: Path) -> None:
     subject = SimpleNamespace(run=SimpleNamespace(progress=SimpleNamespace(nonfinite_in_a_row=0)), config=CONFIG)
-    watch: Any = Trainer._watch_nonfinite  # noqa: SLF001
+    watch: Any = Trainer._watch_nonfinite
     watch(subject, {"nonfinite_update": 1.0})
     watch(subject, {"nonfinite_update": 0.0})
     watch(subject, {"nonfinite_update": 1.0})
