@@ -23,7 +23,7 @@ from grpo_jax.parallel import mesh
 from grpo_jax.rollout.engine import SamplingParams, assemble
 from grpo_jax.rollout.jax_engine import JaxEngine
 from grpo_jax.training import grpo
-from grpo_jax.training.recipe import init_sharded
+from grpo_jax.training.recipe import Outcome, init_sharded
 
 PROMPTS, COMPLETIONS, PROMPT_TOKENS, NEW_TOKENS = 4, 8, 32, 128
 
@@ -69,7 +69,7 @@ def measure(spec: ModelSpec, steps: int, micro_batch: int) -> dict[str, Any]:
     prompts = random.integers(1, spec.vocab_size, (PROMPTS, PROMPT_TOKENS)).tolist()
     # Rewards differ within every group: nothing is skipped.
     reward_BG = np.tile(np.arange(COMPLETIONS, dtype=np.float32) % 2, (PROMPTS, 1))
-    valid_BG = np.ones_like(reward_BG, bool)
+    outcome = Outcome(reward_BG, reward_BG[:, :, None], np.ones_like(reward_BG, bool))
     state = jax.jit(recipe.init)(init_sharded(jax.random.key(0), spec))
     seconds: dict[str, list[float]] = {"rollout": [], "reference": [], "update": [], "step": [], "wall": []}
     for step in range(steps + 1):
@@ -78,7 +78,7 @@ def measure(spec: ModelSpec, steps: int, micro_batch: int) -> dict[str, Any]:
         groups = list(engine.generate(prompts, sampling=sampling, key=jax.random.key(step)))
         rollout = assemble(groups, prompts, pad_id=0)
         marks.append(time.process_time())
-        batch, _ = recipe.prepare(state, rollout, reward_BG, valid_BG)
+        batch, _ = recipe.prepare(state, rollout, outcome, step + 1)
         jax.block_until_ready(batch)
         marks.append(time.process_time())
         state, metrics = recipe.update(state, batch)

@@ -11,6 +11,7 @@ def get_config() -> ConfigDict:
     config = ConfigDict()
     config.seed = 0  # decides initial weights, order of problems and sampling noise
     config.steps = 200  # GRPO steps; each samples a batch and updates on it
+    config.recipe = "grpo"  # grpo, ppo (the baseline with a critic)
 
     config.model = ConfigDict(
         {
@@ -55,6 +56,17 @@ def get_config() -> ConfigDict:
         }
     )
 
+    config.curriculum = ConfigDict(
+        {
+            "enabled": False,  # leave out problems that are always or never solved: nothing is learned from them
+            "decay": 0.7,  # weight of a visit, for each later visit of the same problem
+            "min_visits": 2,  # before a problem can be left out
+            "readmit_probability": 0.05,  # chance that a problem is visited all the same when its turn comes
+            "readmit_after_steps": 1000,  # GRPO steps until it is visited for sure, best more than an epoch has; 0: off
+            "weighting": "uniform",  # the others: uniform (all), variance (with probability 4p(1-p), p the pass rate)
+        }
+    )
+
     config.verifier = ConfigDict(
         {
             "rewards": ("numeric",),  # numeric, countdown, format; the first decides what counts as correct
@@ -78,15 +90,57 @@ def get_config() -> ConfigDict:
 
     config.algorithm = ConfigDict(
         {
-            "clip_epsilon": 0.2,
+            # group_normalized, group_centered, leave_one_out, batch_normalized, decoupled_normalized
+            "advantage": "group_normalized",
+            "advantage_ddof": 0,  # group_normalized only: 0 divides the variance by n, 1 by n - 1
+            "variance_epsilon": 1e-6,  # floor of a group's standard deviation
+            "aggregation": "sequence_mean",  # sequence_mean, token_mean, constant_length
+            "constant_length_tokens": 0,  # constant_length only; 0: rollout.max_new_tokens
+            "credit": "uniform",  # uniform, prefix_mean (completions share the advantage of a prefix they share)
+            "policy_loss": "clip",  # clip, cispo, sapo
+            "ratio": "token",  # token, sequence
+            "clip_epsilon": 0.2,  # clip only: how far the ratio may leave 1
+            "clip_epsilon_high": config_dict.placeholder(float),  # clip only: another bound upwards
+            "dual_clip": config_dict.placeholder(float),  # clip only: bound where the advantage is negative
+            "cispo_cap": 5.0,  # cispo only
+            "sapo_temperature_positive": 1.0,  # sapo only
+            "sapo_temperature_negative": 1.05,  # sapo only
             "kl_beta": 0.04,  # 0: no reference is held
+            "kl_estimator": "k3",  # k1, k2, k3, k3_unbiased
+            "kl_placement": "loss",  # loss, reward
             "length_penalty": 1e-5,  # reward per token over the budget
             "length_budget_tokens": 8192,
-            "variance_epsilon": 1e-6,  # floor of a group's standard deviation
-            "passes_per_batch": 1,  # optimizer updates on each batch
+            "length_schedule_steps": 0,  # steps over which penalty and budget move to the values above; 0: constant
+            "length_penalty_initial": 0.0,
+            "length_budget_initial_tokens": 8192,
+            "overlong_max_tokens": 0,  # soft overlong penalty: -1 from this length on; 0: off
+            "overlong_cache_tokens": 1,  # length over which it grows
+            "mask_truncated": False,  # cut-off completions take no part at all
+            "repetition_weight": 0.0,  # reward lost by a completion that only repeats itself; 0: off
+            "repetition_ngram_tokens": 8,  # length of what counts as repeated, for metrics and penalty
+            "repetition_threshold": 0.2,  # share of repeated n-grams up to which nothing is lost
             "old_logprobs": "sampler",  # sampler (its own), trainer (computed again before the update)
+            "importance": "none",  # none, token, sequence: correct for a sampler that differs from the trainer
+            "importance_cap": 2.0,
+            "importance_lowest": 0.0,  # weights below are set to 0
+            "importance_highest": config_dict.placeholder(float),  # weights above are set to 0
+            "passes_per_batch": 1,  # optimizer updates on each batch
             "micro_batch_completions": 32,  # completions in one forward and backward pass
+            "dynamic_sampling_max_batches": 1,  # batches drawn at most to fill one with active groups; 1: off
             "max_nonfinite_steps": 5,  # refused updates in a row before the run stops
+        }
+    )
+
+    # Read when recipe is "ppo", in the place of the objective above; algorithm then only says how rewards are shaped,
+    # and how batches are gone through.
+    config.ppo = ConfigDict(
+        {
+            "gamma": 1.0,  # discount per token
+            "gae_lambda": 1.0,  # weight of what comes after the next value; 1: returns minus values
+            "clip_epsilon": 0.2,  # how far the ratio may leave 1
+            "value_clip": 0.2,  # how far a value may leave the old one
+            "kl_beta": 0.04,  # KL in the reward of each token; 0: no reference is held
+            "critic": _optimizer(1e-5, warmup_steps=10, schedule="constant", final_fraction=0.0, weight_decay=0.0),
         }
     )
 

@@ -1,7 +1,8 @@
 """Three-digit addition, learned from scratch by a policy of 0.1 M parameters on two CPU cores.
 
 Command: python -m grpo_jax.train --config configs/quickstart.py
-Hardware: two CPU cores, 2 GB of memory; about 3 minutes.
+With other published settings of the objective: --config configs/quickstart.py:dapo
+Hardware: two CPU cores, 2 GB of memory; about 2 minutes.
 Expected: held-out pass@1 from about 0.3 after the cold start to 0.95 or more after GRPO, for any seed.
 
 The teacher of the cold start is sloppy: it shows its working in a third of the examples and slips in every twentieth
@@ -12,10 +13,18 @@ a right number in one answer block at the very end, 0 otherwise) GRPO finds that
 from ml_collections import ConfigDict
 
 from configs import base
+from configs.algorithms import presets
 
 
-def get_config() -> ConfigDict:
-    """The base configuration with what the quickstart changes."""
+def get_config(preset: str = "") -> ConfigDict:
+    """The base configuration with what the quickstart changes.
+
+    Args:
+        preset: Published settings of the objective by name, see configs/algorithms/presets.py.
+
+    Returns:
+        The configuration.
+    """
     config = base.get_config()
     config.steps = 200
 
@@ -37,4 +46,5 @@ def get_config() -> ConfigDict:
     config.optimizer.learning_rate = 1e-3
     config.optimizer.schedule = "linear"  # a constant rate peaks and falls back
     config.optimizer.final_fraction = 0.05
+    presets.apply(config, preset)
     return config

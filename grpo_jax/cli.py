@@ -14,17 +14,23 @@ from absl import flags
 from ml_collections import ConfigDict, config_dict, config_flags
 
 from grpo_jax.config import ConfigError, RunConfig, from_nested, require_key
+from grpo_jax.data.loader import StreamChanged
 from grpo_jax.io.checkpoint import CheckpointMismatch, NoUsableCheckpoint
-from grpo_jax.io.run_folder import ConfigChanged, RunFolderInUse
+from grpo_jax.io.metrics import RecordsDamaged
+from grpo_jax.io.run_folder import ConfigChanged, RunFolderDamaged, RunFolderInUse
 
 USAGE = 2
 EXIT_CODES: dict[type[BaseException], int] = {
     ConfigError: USAGE,
     FileExistsError: USAGE,
+    PermissionError: USAGE,
+    RecordsDamaged: 3,
+    RunFolderDamaged: 3,
     NoUsableCheckpoint: 3,
     RunFolderInUse: 5,
     ConfigChanged: 6,
     CheckpointMismatch: 6,
+    StreamChanged: 6,
 }
 """Exit status by exception; entry points add their own. Anything else is a fault of ours: 1, with a traceback."""
 
@@ -72,6 +78,10 @@ def parse(arguments: Sequence[str], flag_values: flags.FlagValues) -> CommandLin
     try:
         unknown = flag_values(rest)[1:]
         resolved = flag_values.config.to_dict()
+    except flags.UnrecognizedFlagError as error:
+        is_key = error.flagname in {field.name for field in dataclasses.fields(RunConfig)}
+        hint = f" Did you mean --config.{error.flagname}?" if is_key else ""
+        raise ConfigError(f"command line: {error}.{hint}") from error
     except (flags.Error, AttributeError, KeyError, TypeError, ValueError) as error:
         raise ConfigError(f"command line: {error}") from error
     if unknown:
@@ -126,7 +136,12 @@ def _load(path: str) -> ConfigDict:
         module_spec.loader.exec_module(module)
         config = module.get_config(argument) if colon else module.get_config()
     except Exception as error:
-        raise ConfigError(f"--config: {name} does not give a configuration: {type(error).__name__}: {error}") from error
+        hint = ""
+        if isinstance(error, ModuleNotFoundError) and error.name == "configs":
+            hint = " Outside the repository, give only the keys that you change: ConfigDict({'steps': 100})."
+        raise ConfigError(
+            f"--config: {name} does not give a configuration: {type(error).__name__}: {error}.{hint}"
+        ) from error
     if not isinstance(config, ConfigDict):
         raise ConfigError(f"--config: get_config() of {name} gave a {type(config).__name__}, wanted a ConfigDict.")
     return config

@@ -1,15 +1,23 @@
 """Trains a policy.
 
-python -m grpo_jax.train --config configs/quickstart.py [--config.seed=1] [--workdir DIR] [--resume]
+python -m grpo_jax.train --config FILE.py[:ARGUMENT] [--config.KEY=VALUE ...] [--workdir DIR] [--resume]
 
-The run folder (default: runs/<config>-<time>) gets metrics.jsonl, samples.jsonl, checkpoints, curves.png and
-summary.json. The same --workdir goes on where the run in it stopped; --resume goes on with the newest run of
-this config. Exit status: 0 done, 2 bad command line or configuration, 3 no usable checkpoint, 4 training is not
-finite, 5 the folder is in use, 6 the configuration differs from the folder's.
+  --config FILE.py      a file with get_config() -> ml_collections.ConfigDict; keys that it leaves out have the
+                        defaults of configs/base.py, which lists them all
+  --config.a.b=value    changes one key; sequences as --config.verifier.rewards="('numeric', 'format')"
+  --workdir DIR         run folder (default: runs/<config>-<time>); one that holds a run goes on where it stopped
+  --resume              goes on with the newest run of this config in runs/; give the same overrides again
+
+The run folder gets config.json, run.json (versions, overrides, git revision), metrics.jsonl, samples.jsonl,
+checkpoints, curves.png and summary.json. Ctrl-C or SIGTERM stops after the step at hand and saves; a second one ends at
+once. Exit status: 0 done or stopped and saved, 2 bad command line or configuration, 3 no usable checkpoint or record,
+4 training is not finite, 5 the folder is in use, 6 configuration or data differ from the folder's.
 """
 
 import importlib.metadata
+import json
 import logging
+import math
 import sys
 from pathlib import Path
 
@@ -19,6 +27,7 @@ from absl import flags
 import grpo_jax
 from grpo_jax import cli
 from grpo_jax.config import ConfigError, RunConfig, to_nested
+from grpo_jax.data.splits import SPLITS
 from grpo_jax.io import plots
 from grpo_jax.io.display import Display
 from grpo_jax.io.metrics import read_metrics, write_summary
@@ -26,6 +35,7 @@ from grpo_jax.io.run_folder import RunFolder, default_workdir
 from grpo_jax.rollout.jax_engine import JaxEngine
 from grpo_jax.training import setup
 from grpo_jax.training.loop import Stopped
+from grpo_jax.training.recipe import abstract_params
 from grpo_jax.training.trainer import NonFiniteTraining, Trainer
 from grpo_jax.verifiers.pool import VerifierPool
 
@@ -37,7 +47,7 @@ EXIT_CODES: dict[type[BaseException], int] = {NonFiniteTraining: 4, Stopped: 0}
 
 def main() -> int:
     """Runs the command line; see the module's docstring."""
-    if "--help" in sys.argv:
+    if {"--help", "-h", "--helpfull"} & set(sys.argv):
         print(__doc__)
         return 0
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
@@ -47,6 +57,9 @@ def main() -> int:
     command = cli.parse(sys.argv, flag_values)
     parts = setup.build(command.config)
     workdir = _workdir(command)
+    if _finished(workdir, command.config):
+        print(f"{workdir} is finished: {(workdir / 'summary.json')} has its results. Raise --config.steps to go on.")
+        return 0
     with RunFolder.open(
         workdir, to_nested(command.config), overrides=command.overrides, may_change=MAY_CHANGE
     ) as folder:
@@ -75,6 +88,7 @@ def train(parts: setup.Parts, folder: RunFolder) -> None:
         Display() as display,
         VerifierPool(verifier, verifier.workers, verifier.deadline_seconds) as pool,
     ):
+        _announce(parts, folder, display)
         trainer = Trainer(parts, folder, engine, pool, display)
         trainer.train()
         trainer.run.close()
@@ -90,40 +104,70 @@ def _workdir(command: cli.CommandLine) -> Path:
     fresh = default_workdir(command.name)
     if not command.flags.resume:
         return fresh
-    runs = sorted(fresh.parent.glob(f"{command.name}-*/config.json"))
+    stamp = "[0-9]" * 8 + "-" + "[0-9]" * 6
+    runs = sorted(fresh.parent.glob(f"{command.name}-{stamp}/config.json"))
     if not runs:
-        raise ConfigError(f"--resume: {fresh.parent} holds no run of {command.name}. Leave --resume out to start one.")
+        raise ConfigError(
+            f"--resume: {fresh.parent} holds no folder {command.name}-<time>. Name another folder with --workdir, or "
+            "leave --resume out to start a run."
+        )
     return runs[-1].parent
+
+
+def _finished(workdir: Path, config: RunConfig) -> bool:
+    """Whether the folder holds this run, whole."""
+    summary, made_with = workdir / "summary.json", workdir / "config.json"
+    if not summary.exists() or not made_with.exists():
+        return False
+    return json.loads(made_with.read_text()) == json.loads(json.dumps(to_nested(config)))
+
+
+def _announce(parts: setup.Parts, folder: RunFolder, display: Display) -> None:
+    parameters = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(abstract_params(parts.spec)))
+    mesh = ", ".join(f"{axis} {size}" for axis, size in parts.mesh.shape.items() if size > 1) or "one device"
+    problems = ", ".join(f"{len(parts.task.problems(split)):,} {split}" for split in SPLITS)
+    display.note(f"run folder   {folder.path}")
+    display.note(f"policy       {parameters:,} parameters on {jax.devices()[0].device_kind} ({mesh})")
+    display.note(f"problems     {problems}")
+    display.note("the first step of each phase compiles")
 
 
 def _report(trainer: Trainer, config: RunConfig, folder: RunFolder, display: Display) -> None:
     run = trainer.run
-    results = run.progress.results
+    results, metrics = run.progress.results, read_metrics(folder.metrics)
     write_summary(
         folder.summary,
         {
             **results,
+            "validation_pass_at_1_best": results.get("validation_pass_at_1_best"),
             "seed": config.seed,
             "steps": config.steps,
             "seconds": run.seconds,
             "tokens": run.progress.tokens,
-            "versions": {"grpo_jax": grpo_jax.__version__, "jax": importlib.metadata.version("jax")},
+            "judge_errors": sum(row.get("verifier/errors", 0) for row in metrics),
+            "versions": {
+                "grpo_jax": grpo_jax.__version__,
+                **{name: importlib.metadata.version(name) for name in ("jax", "flax", "optax", "numpy")},
+            },
         },
     )
-    plots.plot_curves(read_metrics(folder.metrics), folder.curves)
+    plots.plot_curves(metrics, folder.curves)
     shown = [row for row in read_metrics(folder.samples) if row["split"] == "test" and row["step"] == config.steps][:3]
     for row in shown:
         display.note(f"{row['problem']}  ->  {row['completion']}  [{row['reason']}]")
     display.finish(
         [
-            ("held-out pass@1 before", f"{results['test_pass_at_1_before']:.3f}"),
-            ("held-out pass@1 after", f"{results['test_pass_at_1_after']:.3f}"),
+            *((f"held-out pass@1 {when}", _rate(results[f"test_pass_at_1_{when}"])) for when in ("before", "after")),
             ("seconds", f"{run.seconds:.0f}"),
             ("summary", str(folder.summary)),
             ("curves", str(folder.curves)),
             ("samples", str(folder.samples)),
         ]
     )
+
+
+def _rate(value: float | None) -> str:
+    return "nothing could be judged" if value is None else f"{value:.3f}"
 
 
 if __name__ == "__main__":

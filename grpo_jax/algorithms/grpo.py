@@ -1,83 +1,66 @@
 """Group relative policy optimisation: the composed loss.
 
-``grpo_loss`` is the whole objective on one batch. Training uses its two halves: ``group_weights`` once over
+``grpo_loss`` is the whole objective on one batch. Training uses its two halves: ``groups.group_weights`` once over
 the whole batch, then ``grpo_objective`` on each micro-batch, whose sums add up to the same loss.
 """
-
-import dataclasses
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from beartype import beartype
-from jaxtyping import Array, Bool, Float, Int, Real, Shaped, jaxtyped
+from jaxtyping import Array, Bool, Float, Real, Shaped, jaxtyped
 
-from grpo_jax.algorithms import advantages, kl, reduce, rewards, surrogate
+from grpo_jax.algorithms import groups as groups_lib
+from grpo_jax.algorithms import kl, reduce, surrogate
+from grpo_jax.algorithms.settings import GRPOLossConfig
+
+__all__ = ["GRPOLossConfig", "grpo_loss", "grpo_objective", "policy_surrogate"]
 
 ArrayOrHost = Array | np.ndarray
 
 
-@dataclasses.dataclass(frozen=True)
-class GRPOLossConfig:
-    """Settings of the objective.
-
-    Attributes:
-        clip_epsilon: Half-width of the trust region of the ratio.
-        kl_beta: Weight of the KL term; 0 takes it out of the loss.
-        length_penalty: Reward lost per token over the budget.
-        length_budget_tokens: Length in tokens up to which nothing is lost.
-        variance_epsilon: Floor of a group's standard deviation, and the least one of an active group.
-    """
-
-    clip_epsilon: float = 0.2
-    kl_beta: float = 0.04
-    length_penalty: float = 1e-5
-    length_budget_tokens: int = 8192
-    variance_epsilon: float = 1e-6
-
-
-class GroupWeights(NamedTuple):
-    """What the objective needs to know of the whole batch.
-
-    Attributes:
-        advantage_BG: Advantage of each completion, 0 in inactive groups.
-        weight_BG: Weight of each of its token losses, 0 where it takes no part.
-        active_B: Groups that take part.
-    """
-
-    advantage_BG: Float[Array, "B G"]
-    weight_BG: Float[Array, "B G"]
-    active_B: Bool[Array, "B"]
-
-
-@jaxtyped(typechecker=beartype)
-def group_weights(
-    reward_BG: Float[Array, "B G"],
-    length_BG: Int[Array, "B G"],
-    token_count_BG: Int[Array, "B G"],
-    valid_BG: Bool[Array, "B G"],
-    *,
+def policy_surrogate(
+    logprob_NT: Float[Array, "N T"],
+    old_logprob_NT: Float[Array, "N T"],
+    mask_NT: Bool[Array, "N T"],
+    advantage_NT: Float[Array, "N T"],
     config: GRPOLossConfig,
-) -> GroupWeights:
-    """Works out advantages and completion weights over the whole batch.
-
-    Args:
-        reward_BG: Raw rewards.
-        length_BG: Completion lengths in tokens, for the length regularisation.
-        token_count_BG: Tokens of each completion that are counted in the loss.
-        valid_BG: False where a completion has no usable verdict.
-        config: Settings of the objective.
-
-    Returns:
-        Advantages, weights and active groups.
-    """
-    shaped_BG = rewards.length_regularized(
-        reward_BG, length_BG, penalty=config.length_penalty, budget_tokens=config.length_budget_tokens
+) -> surrogate.Surrogate:
+    """The policy term that the settings name, per token; arguments as in ``grpo_objective``, free of NaN."""
+    log_ratio_NT = surrogate.log_ratio(config.ratio, logprob_NT, old_logprob_NT, mask_NT)
+    if config.policy_loss == "cispo":
+        return surrogate.cispo(log_ratio_NT, advantage_NT, logprob_NT, cap=config.cispo_cap)
+    if config.policy_loss == "sapo":
+        return surrogate.sapo(
+            log_ratio_NT,
+            advantage_NT,
+            temperature_positive=config.sapo_temperature_positive,
+            temperature_negative=config.sapo_temperature_negative,
+        )
+    high = config.clip_epsilon if config.clip_epsilon_high is None else config.clip_epsilon_high
+    return surrogate.clipped(
+        log_ratio_NT, advantage_NT, clip_low=config.clip_epsilon, clip_high=high, dual_clip=config.dual_clip
     )
-    advantage = advantages.group_normalized(shaped_BG, valid_BG, variance_epsilon=config.variance_epsilon)
-    weight_BG = reduce.sequence_mean_weight(token_count_BG, valid_BG, advantage.active_B, dtype=reward_BG.dtype)
-    return GroupWeights(advantage.advantage_BG, weight_BG, advantage.active_B)
+
+
+def _importance_correction(
+    old_logprob_NT: Float[Array, "N T"],
+    sampler_logprob_NT: Float[Array, "N T"] | None,
+    mask_NT: Bool[Array, "N T"],
+    config: GRPOLossConfig,
+) -> Float[Array, "N T"]:
+    if config.importance == "none":
+        return jnp.ones_like(old_logprob_NT)
+    assert sampler_logprob_NT is not None, "an importance correction needs the sampler's log-probabilities"
+    return surrogate.importance_weight(
+        config.importance,
+        old_logprob_NT,
+        jnp.where(mask_NT, sampler_logprob_NT, 0),
+        mask_NT,
+        cap=config.importance_cap,
+        lowest=config.importance_lowest,
+        highest=config.importance_highest,
+    )
 
 
 @jaxtyped(typechecker=beartype)
@@ -86,8 +69,9 @@ def grpo_objective(
     old_logprob_NT: Float[Array, "N T"],
     ref_logprob_NT: Float[Array, "N T"] | None,
     mask_NT: Bool[Array, "N T"],
-    advantage_N: Float[Array, "N"],
+    advantage_NT: Float[Array, "N T"],
     weight_N: Float[Array, "N"],
+    sampler_logprob_NT: Float[Array, "N T"] | None = None,
     *,
     config: GRPOLossConfig,
 ) -> tuple[Float[Array, ""], dict[str, Float[Array, ""]]]:
@@ -97,9 +81,11 @@ def grpo_objective(
         logprob_NT: Natural log-probabilities under the policy that is trained.
         old_logprob_NT: The same tokens under the policy that sampled them.
         ref_logprob_NT: The same tokens under the reference, or None where none is held.
-        mask_NT: True for tokens that count. What lies under a False has no influence, NaN included.
-        advantage_N: Advantage of each completion.
+        mask_NT: True for tokens that count. What lies under a False, or in a completion of weight 0, has no influence
+            on the loss, NaN included.
+        advantage_NT: Advantage at each token.
         weight_N: Weight of each completion's token losses, from ``group_weights``.
+        sampler_logprob_NT: The sampler's own log-probabilities; needed for an importance correction.
         config: Settings of the objective.
 
     Returns:
@@ -111,25 +97,30 @@ def grpo_objective(
     """
     if ref_logprob_NT is None and config.kl_beta > 0:
         raise ValueError(f"kl_beta={config.kl_beta} needs reference log-probabilities, got None")
-    logprob_NT = jnp.where(mask_NT, logprob_NT, 0)
-    old_logprob_NT = jax.lax.stop_gradient(jnp.where(mask_NT, old_logprob_NT, 0))
-    policy = surrogate.clipped(logprob_NT, old_logprob_NT, advantage_N[:, None], clip_epsilon=config.clip_epsilon)
-    token_weight_NT = jnp.where(mask_NT, weight_N[:, None], 0)
-    policy_loss = jnp.sum(token_weight_NT * policy.loss)
-    loss = policy_loss
     k3_NT = jnp.zeros_like(logprob_NT)
     if ref_logprob_NT is not None:
-        ref_logprob_NT = jax.lax.stop_gradient(jnp.where(mask_NT, ref_logprob_NT, 0))
-        k3_NT = kl.k3(logprob_NT, ref_logprob_NT)
-    if config.kl_beta > 0:
-        loss = policy_loss + config.kl_beta * jnp.sum(token_weight_NT * k3_NT)
-    count = lambda hit_NT: jnp.sum(hit_NT & mask_NT).astype(loss.dtype)  # noqa: E731
+        ref_logprob_NT = jax.lax.stop_gradient(ref_logprob_NT)
+        k3_NT = kl.k3(*(jnp.where(mask_NT, array, 0) for array in (logprob_NT, ref_logprob_NT)))
+    measured_NT, mask_NT = mask_NT, mask_NT & (weight_N[:, None] > 0)
+    # Set before anything is computed: where() on a result would keep NaN in its gradient.
+    logprob_NT = jnp.where(mask_NT, logprob_NT, 0)
+    old_logprob_NT = jax.lax.stop_gradient(jnp.where(mask_NT, old_logprob_NT, 0))
+    policy = policy_surrogate(logprob_NT, old_logprob_NT, mask_NT, jnp.where(mask_NT, advantage_NT, 0), config)
+    token_weight_NT = jnp.where(mask_NT, weight_N[:, None], 0)
+    correction_NT = _importance_correction(old_logprob_NT, sampler_logprob_NT, mask_NT, config)
+    policy_loss = jnp.sum(token_weight_NT * correction_NT * policy.loss)
+    loss = policy_loss
+    if ref_logprob_NT is not None and config.kl_beta > 0 and config.kl_placement == "loss":
+        ref_logprob_NT = jnp.where(mask_NT, ref_logprob_NT, 0)
+        penalty_NT = kl.estimate(config.kl_estimator, logprob_NT, ref_logprob_NT, old_logprob_NT)
+        loss = policy_loss + config.kl_beta * jnp.sum(token_weight_NT * penalty_NT)
+    count = lambda hit_NT: jnp.sum(hit_NT).astype(loss.dtype)  # noqa: E731
     sums = {
         "policy_loss": policy_loss,
-        "kl": reduce.masked_sum(k3_NT, mask_NT),
-        "tokens": count(mask_NT),
-        "clipped_low": count(policy.clipped_low),
-        "clipped_high": count(policy.clipped_high),
+        "kl": reduce.masked_sum(k3_NT, measured_NT),
+        "tokens": count(measured_NT),
+        "clipped_low": count(policy.clipped_low & mask_NT),
+        "clipped_high": count(policy.clipped_high & mask_NT),
     }
     return loss, jax.lax.stop_gradient(sums)
 
@@ -146,11 +137,10 @@ def grpo_loss(
     config: GRPOLossConfig,
     valid_BG: Bool[ArrayOrHost, "B G"] | None = None,
 ) -> tuple[Float[Array, ""], dict[str, Float[Array, ""]]]:
-    """The default objective on a whole batch.
+    """The objective on a whole batch, with the default settings or any other.
 
-    Length-regularised rewards are normalised within each group; the clipped surrogate and ``kl_beta`` * k3 are
-    averaged over each completion's tokens, over the group, and over the active groups. A batch without
-    an active group has a loss of 0 and a gradient of 0.
+    By default, length-regularised rewards are normalised within each group; the clipped surrogate and ``kl_beta`` * k3
+    are averaged over each completion's tokens, over the group, and over the active groups: 0 if there are none.
 
     Args:
         logprob_BGT: Natural log-probabilities of the sampled tokens under the policy that is trained.
@@ -159,32 +149,34 @@ def grpo_loss(
         mask_BGT: True (or 1) for tokens that count.
         reward_BG: Raw rewards.
         length_BG: Completion lengths in tokens, the end-of-sequence token counted.
-        config: Settings of the objective.
-        valid_BG: False where a completion has no usable verdict; all are valid by default.
+        config: Settings of the objective. ``decoupled_normalized`` takes ``reward_BG`` as its only reward.
+        valid_BG: False where a completion has no usable verdict; by default those whose reward is finite are valid.
 
     Returns:
-        The loss and metrics: ``loss``, ``policy_loss``, ``kl`` (masked mean over all tokens),
+        The loss and metrics: ``loss``, ``policy_loss``, ``kl`` (masked mean of k3 over all tokens),
         ``active_group_ratio``, ``mean_advantage``, ``mean_reward`` (raw, in float32: rewards are float32 by contract).
 
-    Source: Shao et al. 2024 (DeepSeekMath), equations 3 and 4. We average over active groups only, regularise length
-    in the reward and guard the group statistics against float32 residue.
+    Raises:
+        ValueError: if ``kl_beta`` is positive and no reference is given, or an axis is empty.
+
+    Source: Shao et al. 2024 (DeepSeekMath), equations 3 and 4; docs/algorithms.md says how we differ.
     """
-    reward_BG = jnp.asarray(reward_BG, jnp.result_type(logprob_BGT))
-    valid_BG = jnp.ones_like(reward_BG, bool) if valid_BG is None else jnp.asarray(valid_BG)
+    logprob_BGT, old_logprob_BGT = jnp.asarray(logprob_BGT), jnp.asarray(old_logprob_BGT)
+    reward_BG, length_BG = jnp.asarray(reward_BG, logprob_BGT.dtype), jnp.asarray(length_BG).astype(int)
+    if logprob_BGT.size == 0:
+        raise ValueError(f"logprob_BGT: got shape {logprob_BGT.shape}, wanted at least one of each axis")
+    valid_BG = jnp.isfinite(reward_BG) if valid_BG is None else jnp.asarray(valid_BG)
     mask_BGT = (jnp.asarray(mask_BGT) != 0) & valid_BG[:, :, None]
-    groups = group_weights(
-        reward_BG, jnp.asarray(length_BG).astype(int), jnp.sum(mask_BGT, axis=2), valid_BG, config=config
-    )
-    flat = lambda x: jnp.asarray(x).reshape(-1, *x.shape[2:])  # noqa: E731
-    loss, sums = grpo_objective(
-        flat(logprob_BGT),
-        flat(old_logprob_BGT),
-        None if ref_logprob_BGT is None else flat(ref_logprob_BGT),
-        flat(mask_BGT),
-        flat(groups.advantage_BG),
-        flat(groups.weight_BG),
-        config=config,
-    )
+    kl_BG = None
+    if ref_logprob_BGT is not None:
+        ref_logprob_BGT = jnp.asarray(ref_logprob_BGT)
+        kl_BG = groups_lib.completion_kl(old_logprob_BGT, ref_logprob_BGT, mask_BGT, config.kl_estimator)
+    shaped_BG = groups_lib.shaped_reward(reward_BG, length_BG, kl_BG, config=config)
+    token_count_BG = jnp.sum(mask_BGT, axis=2)
+    groups = groups_lib.group_weights(shaped_BG, token_count_BG, valid_BG, shaped_BG[:, :, None], config=config)
+    advantage_BGT = jnp.broadcast_to(groups.advantage_BG[:, :, None], mask_BGT.shape)
+    arrays = (logprob_BGT, old_logprob_BGT, ref_logprob_BGT, mask_BGT, advantage_BGT, groups.weight_BG, old_logprob_BGT)
+    loss, sums = grpo_objective(*jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), arrays), config=config)
     metrics = {
         "loss": loss,
         "policy_loss": sums["policy_loss"],

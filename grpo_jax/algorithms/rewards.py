@@ -1,4 +1,4 @@
-"""Rewards before the group statistics: length regularisation."""
+"""Rewards before the group statistics: penalties on length."""
 
 import jax.numpy as jnp
 from beartype import beartype
@@ -10,8 +10,8 @@ def length_regularized(
     reward_BG: Float[Array, "B G"],
     length_BG: Int[Array, "B G"],
     *,
-    penalty: float,
-    budget_tokens: int,
+    penalty: float | Float[Array, ""],
+    budget_tokens: int | Float[Array, ""],
 ) -> Float[Array, "B G"]:
     """Takes a penalty off the reward for every token beyond a budget.
 
@@ -20,7 +20,7 @@ def length_regularized(
     Args:
         reward_BG: Raw rewards.
         length_BG: Completion lengths in tokens, the end-of-sequence token counted.
-        penalty: Reward lost per token over the budget, >= 0.
+        penalty: Reward lost per token over the budget, >= 0; an array where a schedule moves it.
         budget_tokens: Length in tokens up to which nothing is lost.
 
     Returns:
@@ -30,5 +30,26 @@ def length_regularized(
     [[1.0, 0.5]]
     """
     # float32 whatever the rewards' dtype: the golden values fix the penalty's rounding too.
-    excess_BG = jnp.maximum(length_BG - budget_tokens, 0).astype(jnp.float32)
+    excess_BG = jnp.maximum(length_BG.astype(jnp.float32) - jnp.float32(budget_tokens), 0)
     return reward_BG - (jnp.float32(penalty) * excess_BG).astype(reward_BG.dtype)
+
+
+@jaxtyped(typechecker=beartype)
+def soft_overlong(length_BG: Int[Array, "B G"], *, max_tokens: int, cache_tokens: int) -> Float[Array, "B G"]:
+    """A reward of 0 up to max - cache tokens, falling linearly to -1 at max tokens, and -1 beyond.
+
+    Args:
+        length_BG: Completion lengths in tokens, the end-of-sequence token counted.
+        max_tokens: Length from which the whole penalty acts.
+        cache_tokens: Length over which it grows, 1 or more.
+
+    Returns:
+        What to add to the reward, in [-1, 0].
+
+    Source: Yu et al. 2025 (DAPO), equation 13.
+
+    >>> soft_overlong(jnp.array([[80, 90, 100, 120]]), max_tokens=100, cache_tokens=20).tolist()
+    [[0.0, -0.5, -1.0, -1.0]]
+    """
+    over_BG = (length_BG - (max_tokens - cache_tokens)).astype(jnp.float32) / cache_tokens
+    return 0 - jnp.clip(over_BG, 0, 1)

@@ -5,12 +5,15 @@ from, and a test keeps the two equal. A key that would be ignored is an error.
 """
 
 import dataclasses
+from typing import Literal
 
+from grpo_jax.config.algorithm import AlgorithmConfig
 from grpo_jax.config.checks import ConfigError, Section, require
+from grpo_jax.config.ppo import PPOConfig, refuse_unread
 from grpo_jax.config.sections import (
-    AlgorithmConfig,
     CheckpointConfig,
     ColdStartConfig,
+    CurriculumConfig,
     DataConfig,
     EvaluationConfig,
     MeshConfig,
@@ -27,11 +30,13 @@ __all__ = [
     "CheckpointConfig",
     "ColdStartConfig",
     "ConfigError",
+    "CurriculumConfig",
     "DataConfig",
     "EvaluationConfig",
     "MeshConfig",
     "ModelConfig",
     "OptimizerConfig",
+    "PPOConfig",
     "RewardName",
     "RolloutConfig",
     "RunConfig",
@@ -48,11 +53,14 @@ class RunConfig:
 
     seed: int = 0
     steps: int = 200
+    recipe: Literal["grpo", "ppo"] = "grpo"
     model: ModelConfig = dataclasses.field(default_factory=ModelConfig)
     data: DataConfig = dataclasses.field(default_factory=DataConfig)
+    curriculum: CurriculumConfig = dataclasses.field(default_factory=CurriculumConfig)
     verifier: VerifierConfig = dataclasses.field(default_factory=VerifierConfig)
     rollout: RolloutConfig = dataclasses.field(default_factory=RolloutConfig)
     algorithm: AlgorithmConfig = dataclasses.field(default_factory=AlgorithmConfig)
+    ppo: PPOConfig = dataclasses.field(default_factory=PPOConfig)
     optimizer: OptimizerConfig = dataclasses.field(default_factory=OptimizerConfig)
     cold_start: ColdStartConfig = dataclasses.field(default_factory=ColdStartConfig)
     evaluation: EvaluationConfig = dataclasses.field(default_factory=EvaluationConfig)
@@ -65,12 +73,13 @@ class RunConfig:
         Raises:
             ConfigError: naming key, value, what was wanted and the remedy.
         """
-        require(self.seed >= 0, "seed", self.seed, "0 or more")
+        require(0 <= self.seed < 2**32, "seed", self.seed, "0 or more, and less than 2^32")
         require(self.steps >= 0, "steps", self.steps, "0 or more")
         for field in dataclasses.fields(self):
             section = getattr(self, field.name)
             if isinstance(section, Section):
                 section.validate(field.name)
+        refuse_unread(self.recipe, self.algorithm, self.ppo)
         completions = self.rollout.prompts_per_step * self.rollout.completions_per_prompt
         require(
             completions % self.algorithm.micro_batch_completions == 0,
@@ -78,10 +87,21 @@ class RunConfig:
             self.algorithm.micro_batch_completions,
             f"a divisor of the {completions} completions of a step (prompts_per_step * completions_per_prompt)",
         )
-        batch_slots = completions // self.evaluation.samples_per_problem
+        constant = self.algorithm.constant_length_tokens
         require(
-            batch_slots > 0 and completions // self.evaluation.test_samples_per_problem > 0,
-            "evaluation.test_samples_per_problem",
-            self.evaluation.test_samples_per_problem,
-            f"at most the {completions} completions of a training step, whose shape evaluation shares",
+            constant <= self.rollout.max_new_tokens or constant == 0,
+            "algorithm.constant_length_tokens",
+            constant,
+            f"0 (rollout.max_new_tokens) or at most {self.rollout.max_new_tokens}",
         )
+        for name in ("samples_per_problem", "test_samples_per_problem"):
+            samples = getattr(self.evaluation, name)
+            wanted = f"at most the {completions} completions of a training step, whose shape evaluation shares"
+            require(samples <= completions, f"evaluation.{name}", samples, wanted)
+        task, rewards = self.data.task, self.verifier.rewards
+        if task == "countdown":
+            wanted = "'countdown' first, since data.task is 'countdown'"
+            require(rewards[0] == "countdown", "verifier.rewards", rewards, wanted, "The target alone is no solution.")
+        if task == "addition":
+            wanted = "no 'countdown', since data.task is 'addition'"
+            require("countdown" not in rewards, "verifier.rewards", rewards, wanted, "It needs a problem's numbers.")

@@ -4,6 +4,9 @@ import dataclasses
 import typing
 from typing import Any
 
+LARGEST = 2**31
+"""No quantity of a run reaches this; infinity and NaN are refused with it."""
+
 
 class ConfigError(ValueError):
     """The user's configuration cannot be used; the message says what to change."""
@@ -44,12 +47,12 @@ class Section:
     def _at_least(self, path: str, minimum: int, *names: str) -> None:
         for name in names:
             value: Any = getattr(self, name)
-            require(value >= minimum, f"{path}.{name}", value, f"{minimum} or more")
+            require(minimum <= value < LARGEST, f"{path}.{name}", value, f"{minimum} or more, and less than 2^31")
 
     def _positive(self, path: str, *names: str) -> None:
         for name in names:
             value: Any = getattr(self, name)
-            require(value > 0, f"{path}.{name}", value, "a positive number")
+            require(0 < value < LARGEST, f"{path}.{name}", value, "a positive number less than 2^31")
 
     def _share(self, path: str, *names: str) -> None:
         for name in names:

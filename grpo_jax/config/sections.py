@@ -1,7 +1,6 @@
 """The sections of a run's configuration."""
 
 import dataclasses
-import math
 from typing import Literal
 
 from grpo_jax.config.checks import Section, require
@@ -106,6 +105,32 @@ class DataConfig(Section):
 
 
 @dataclasses.dataclass(frozen=True)
+class CurriculumConfig(Section):
+    """Which problems are left out of training because every completion would get the same reward."""
+
+    enabled: bool = False
+    decay: float = 0.7
+    min_visits: int = 2
+    readmit_probability: float = 0.05
+    readmit_after_steps: int = 1000
+    weighting: Literal["uniform", "variance"] = "uniform"
+
+    def validate(self, path: str) -> None:
+        """Refuses settings under which a problem could be lost for ever."""
+        self._share(path, "decay", "readmit_probability")
+        require(self.decay < 1, f"{path}.decay", self.decay, "less than 1", "Old visits would never be forgotten.")
+        self._at_least(path, 1, "min_visits")
+        self._at_least(path, 0, "readmit_after_steps")
+        require(
+            self.readmit_probability > 0 or self.readmit_after_steps > 0,
+            f"{path}.readmit_probability",
+            self.readmit_probability,
+            "a positive share, since readmit_after_steps is 0",
+            "What is left out would never come back.",
+        )
+
+
+@dataclasses.dataclass(frozen=True)
 class VerifierConfig(Section):
     """Rewards: a weighted sum of named verifiers, run in killable worker processes."""
 
@@ -120,7 +145,12 @@ class VerifierConfig(Section):
         require(len(set(self.rewards)) == len(self.rewards), f"{path}.rewards", self.rewards, "each name once")
         wanted = f"one weight for each of the {len(self.rewards)} rewards"
         require(len(self.rewards) == len(self.weights), f"{path}.weights", self.weights, wanted)
-        require(all(map(math.isfinite, self.weights)), f"{path}.weights", self.weights, "finite numbers")
+        require(
+            all(abs(weight) <= 1e6 for weight in self.weights),
+            f"{path}.weights",
+            self.weights,
+            "finite numbers up to 1e6",
+        )
         self._at_least(path, 1, "workers")
         self._positive(path, "deadline_seconds")
 
@@ -150,28 +180,6 @@ class RolloutConfig(Section):
         self._positive(path, "temperature", "top_p")
         self._share(path, "top_p")
         self._at_least(path, 0, "top_k")
-
-
-@dataclasses.dataclass(frozen=True)
-class AlgorithmConfig(Section):
-    """The objective; docs/algorithms.md gives the formulas."""
-
-    clip_epsilon: float = 0.2
-    kl_beta: float = 0.04
-    length_penalty: float = 1e-5
-    length_budget_tokens: int = 8192
-    variance_epsilon: float = 1e-6
-    passes_per_batch: int = 1
-    old_logprobs: Literal["sampler", "trainer"] = "sampler"
-    micro_batch_completions: int = 32
-    max_nonfinite_steps: int = 5
-
-    def validate(self, path: str) -> None:
-        """Refuses values outside the objective's domain."""
-        self._positive(path, "clip_epsilon", "variance_epsilon")
-        self._at_least(path, 0, "kl_beta", "length_penalty")
-        self._at_least(path, 1, "length_budget_tokens", "passes_per_batch", "micro_batch_completions")
-        self._at_least(path, 1, "max_nonfinite_steps")
 
 
 @dataclasses.dataclass(frozen=True)

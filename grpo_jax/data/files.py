@@ -118,7 +118,7 @@ def _read_parquet(path: Path) -> Iterator[tuple[int, Any]]:
                 for row in batch.to_pylist():
                     number += 1
                     yield number, row
-    except pyarrow.ArrowInvalid as error:
+    except (pyarrow.ArrowInvalid, UnicodeDecodeError) as error:
         raise ConfigError(f"config.data.path: {path} is not a readable parquet file: {error}.") from error
 
 
@@ -158,7 +158,7 @@ def _usable_row(number: int, row: Any) -> dict[str, Any] | BadRow:
         return BadRow(number, "problem is not text", f"got {type(problem).__name__}")
     if not problem.strip():
         return BadRow(number, "empty problem")
-    fault = _answer_fault(number, answer) or _unicode_fault(number, f"{problem}{answer}")
+    fault = _answer_fault(number, answer) or _unicode_fault(number, f"{problem}{answer}") or _extra_fault(number, row)
     return fault or {**row, "answer": str(answer)}
 
 
@@ -169,6 +169,15 @@ def _answer_fault(number: int, answer: Any) -> BadRow | None:
         return BadRow(number, "answer is neither text nor a number", f"got {type(answer).__name__}")
     if isinstance(answer, float) and not math.isfinite(answer):
         return BadRow(number, "answer is not finite", f"got {answer}")
+    return None
+
+
+def _extra_fault(number: int, row: dict[str, Any]) -> BadRow | None:
+    try:
+        json.dumps(row, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        # A verifier runs in another process and gets the row as JSON.
+        return BadRow(number, "a column that JSON cannot hold", str(error))
     return None
 
 

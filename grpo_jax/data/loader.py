@@ -4,17 +4,23 @@ A batch depends on the seed and its number alone, so the number is all the state
 is installed and works where it is not; nothing here uses it.
 """
 
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 import grain
 import numpy as np
 
+from grpo_jax.data.splits import LazyProblems
 from grpo_jax.data.tasks import Task
 from grpo_jax.data.tokenizer import Tokenizer
 from grpo_jax.records import Problem
 
 Batch = TypeVar("Batch")
+
+
+class StreamChanged(ValueError):  # noqa: N818
+    """A saved position belongs to another stream of data."""
 
 
 class _Loader(Iterator[Batch], Generic[Batch]):
@@ -42,13 +48,24 @@ class _Loader(Iterator[Batch], Generic[Batch]):
         Raises:
             ValueError: for the state of a loader with other problems, another batch size or another seed.
         """
-        for name, value in self._belongs_to.items():
-            if state.get(name) != value:
-                raise ValueError(
-                    f"the saved data position belongs to {name} = {state.get(name)!r}, this run has {value!r}. "
-                    "Restore the old data and configuration, or start a new run."
-                )
+        require_same_stream(state, self._belongs_to)
         self._batches.set_state(state["grain"])
+
+
+def content_digest(problems: Sequence[Problem]) -> int:
+    """CRC-32 of all problems, so that a position is not taken up on other data.
+
+    Args:
+        problems: The problems of a stream. Generated ones, built on access, are told by the configuration instead.
+
+    Returns:
+        The digest; 0 for generated problems.
+    """
+    digest = 0
+    if not isinstance(problems, LazyProblems):
+        for problem in problems:
+            digest = zlib.crc32(f"{problem}\0".encode(), digest)
+    return digest
 
 
 class PromptLoader(_Loader[list[Problem]]):
@@ -66,7 +83,15 @@ class PromptLoader(_Loader[list[Problem]]):
             seed: Decides the order.
         """
         dataset = _shuffled(problems, seed).batch(batch_size, batch_fn=list)
-        super().__init__(dataset, {"problems": len(problems), "batch_size": batch_size, "seed": seed})
+        super().__init__(
+            dataset,
+            {
+                "problems": len(problems),
+                "content": content_digest(problems),
+                "batch_size": batch_size,
+                "seed": seed,
+            },
+        )
 
 
 class DemonstrationLoader(_Loader[dict[str, np.ndarray]]):
@@ -94,7 +119,33 @@ class DemonstrationLoader(_Loader[dict[str, np.ndarray]]):
 
         problems = task.problems("train")
         dataset = _shuffled(problems, seed).map_with_index(demonstrate).batch(batch_size, batch_fn=_stack)
-        super().__init__(dataset, {"problems": len(problems), "batch_size": batch_size, "seed": seed})
+        super().__init__(
+            dataset,
+            {
+                "problems": len(problems),
+                "content": content_digest(problems),
+                "batch_size": batch_size,
+                "seed": seed,
+            },
+        )
+
+
+def require_same_stream(state: Mapping[str, Any], belongs_to: Mapping[str, Any]) -> None:
+    """Checks that a saved position was saved by a stream like this one.
+
+    Args:
+        state: The saved position.
+        belongs_to: What decides this stream, by the names that the state uses.
+
+    Raises:
+        ValueError: naming the first difference.
+    """
+    for name, value in belongs_to.items():
+        if state.get(name) != value:
+            raise StreamChanged(
+                f"the saved data position belongs to {name} = {state.get(name)!r}, this run has {value!r}. "
+                "Restore the old data and configuration, or start a new run."
+            )
 
 
 def _shuffled(problems: Sequence[Problem], seed: int) -> grain.MapDataset:

@@ -95,7 +95,7 @@ def check_prompt_lengths(task: Task, tokenizer: Tokenizer, config: DataConfig) -
         return task
     if config.bad_rows == "skip" and not generated:
         _logger.warning("left out %d prompts that %d tokens cannot hold", len(faults), config.max_prompt_tokens)
-        return _Without(task, faults, config.max_prompt_tokens)
+        return without(task, faults, f"data.max_prompt_tokens: got {config.max_prompt_tokens}")
     raise listed_error(
         f"config.data.max_prompt_tokens: got {config.max_prompt_tokens}, which cannot hold {len(faults)} "
         f"{'of the prompts tried' if generated else 'prompts'}",
@@ -120,10 +120,25 @@ def _prompt_fault(problem: Problem, tokenizer: Tokenizer, limit_tokens: int) -> 
     return None if 0 < length <= limit_tokens else f"{length} tokens"
 
 
-class _Without:
-    """A task less some of its problems."""
+def without(task: Task, identifiers: Container[str], cause: str) -> Task:
+    """A task less some of its problems.
 
-    def __init__(self, task: Task, identifiers: Container[str], limit_tokens: int):
+    Args:
+        task: The task.
+        identifiers: Problems to leave out.
+        cause: The key and value that made them unusable, for the message.
+
+    Returns:
+        The rest.
+
+    Raises:
+        ConfigError: if a split is left empty.
+    """
+    return _Without(task, identifiers, cause)
+
+
+class _Without:
+    def __init__(self, task: Task, identifiers: Container[str], cause: str):
         self.name = task.name
         self._task = task
         self._problems = {
@@ -131,9 +146,7 @@ class _Without:
         }
         for split in SPLITS:
             if not self._problems[split]:
-                raise ConfigError(
-                    f"config.data.max_prompt_tokens: got {limit_tokens}, which leaves no {split} problem. Raise it."
-                )
+                raise ConfigError(f"config.{cause}, which leaves no {split} problem. Change it, or mend the rows.")
 
     def problems(self, split: Split) -> Sequence[Problem]:
         return self._problems[split]

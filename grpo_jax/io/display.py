@@ -108,6 +108,8 @@ class Display:
         self._stop()
 
     def _print(self, text: str) -> None:
+        # A completion may hold anything, and a terminal obeys control characters.
+        text = "".join(char if char.isprintable() or char == "\n" else repr(char)[1:-1] for char in text)
         if self._console is not None:
             self._console.print(text, markup=False, highlight=False, soft_wrap=True)
         else:

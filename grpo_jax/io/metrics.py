@@ -17,6 +17,11 @@ from grpo_jax.io.run_folder import write_json
 
 Kind = Literal["train", "evaluation", "cold_start"]
 
+
+class RecordsDamaged(ValueError):  # noqa: N818
+    """A file of records was changed by something else."""
+
+
 _logger = logging.getLogger(__name__)
 _RESERVED = frozenset({"row", "step", "kind", "nonfinite"})
 
@@ -149,12 +154,15 @@ def _whole_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             position += len(line)
             try:
                 row = json.loads(line)
-                yield position, {"row": row["row"], **row}
-            except (ValueError, TypeError, KeyError) as error:
-                raise ValueError(
-                    f"{path}, line {number}: got {line[:60]!r}, wanted a JSON object with 'row'. "
-                    "Remove the line, or the file if it is not needed."
-                ) from error
+                found = row["row"]
+            except (ValueError, TypeError, KeyError):
+                row, found = {}, None
+            if found != number - 1:
+                raise RecordsDamaged(
+                    f"{path}, line {number}: got {line[:60]!r}, wanted a JSON object whose 'row' is {number - 1}. "
+                    "Restore the file from a copy, or start again in a new run folder."
+                )
+            yield position, {"row": found, **row}
 
 
 def _finite(values: Mapping[str, Any]) -> dict[str, Any]:

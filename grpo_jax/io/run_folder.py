@@ -28,6 +28,10 @@ class RunFolderInUse(RuntimeError):  # noqa: N818
     """Another process writes to this folder."""
 
 
+class RunFolderDamaged(ValueError):  # noqa: N818
+    """A record of the folder cannot be read."""
+
+
 class ConfigChanged(ValueError):  # noqa: N818
     """The folder was made with another config.
 
@@ -89,6 +93,8 @@ class RunFolder:
             FileExistsError: if the folder holds a run and ``resume_allowed`` is False.
         """
         path = Path(path)
+        if path.exists() and not path.is_dir():
+            raise FileExistsError(f"{path} is a file, wanted a folder for the run.")
         path.mkdir(parents=True, exist_ok=True)
         lock = _take_lock(path)
         try:
@@ -96,7 +102,7 @@ class RunFolder:
             resumed = config_path.exists()
             if resumed and not resume_allowed:
                 raise FileExistsError(f"{path} holds a run already. Choose another folder, or allow to resume it.")
-            changes = _changes(json.loads(config_path.read_text()), _plain(config)) if resumed else {}
+            changes = _changes(_read_json(config_path), _plain(config)) if resumed else {}
             forbidden = {key: pair for key, pair in changes.items() if not _matches(key, may_change)}
             if forbidden:
                 raise ConfigChanged(path, forbidden)
@@ -195,7 +201,7 @@ def _take_lock(path: Path) -> BinaryIO:
 
 
 def _record_start(path: Path, overrides: Mapping[str, Any], changes: Mapping[str, tuple[Any, Any]]) -> None:
-    starts = json.loads(path.read_text())["starts"] if path.exists() else []
+    starts = _read_json(path)["starts"] if path.exists() else []
     device = jax.devices()[0]
     versions = {"python": platform.python_version(), "grpo-jax": grpo_jax.__version__}
     versions |= {name: importlib.metadata.version(name) for name in _PACKAGES}
@@ -212,6 +218,15 @@ def _record_start(path: Path, overrides: Mapping[str, Any], changes: Mapping[str
         "processes": jax.process_count(),
     }
     write_json(path, {"starts": [*starts, start]})
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        return json.loads(path.read_text())
+    except ValueError as error:
+        raise RunFolderDamaged(
+            f"{path} is no JSON ({error}). Restore it from a copy, or choose another folder to start a new run."
+        ) from error
 
 
 def _git_state() -> dict[str, Any] | None:

@@ -46,6 +46,11 @@ def shard(array: jax.Array, *axes: str | None) -> jax.Array:
     return jax.sharding.reshard(array, partition(axes)) if has_mesh() else array
 
 
+def replicate(array: jax.Array) -> jax.Array:
+    """Gathers an array onto every device."""
+    return shard(array, *(None,) * array.ndim)
+
+
 def batch_shards() -> int:
     """Into how many parts a batch is cut on the mesh in use."""
     sizes = jax.sharding.get_abstract_mesh().shape

@@ -2,7 +2,7 @@
 
 import concurrent.futures
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import jax
@@ -12,6 +12,7 @@ from jaxtyping import Bool, Float
 from grpo_jax.data.tokenizer import Tokenizer
 from grpo_jax.records import Completion, FinishReason, Problem, Verdict
 from grpo_jax.rollout.engine import Engine, FinishedGroup, Rollout, SamplingParams, assemble
+from grpo_jax.training.recipe import Outcome
 
 
 @runtime_checkable
@@ -23,24 +24,63 @@ class Judge(Protocol):
         ...
 
 
-class Collected(NamedTuple):
-    """Judged completions of a batch of problems.
+class JudgedGroup(NamedTuple):
+    """One problem with its judged completions.
 
     Attributes:
-        problems: The B problems.
-        rollout: Their completions.
-        text_BG: Decoded completions.
-        verdict_BG: What the judge says.
-        rollout_seconds: Wall seconds until the last completion had ended.
+        problem: The problem.
+        prompt: Its token ids.
+        group: Its completions.
+        texts: Decoded completions.
+        verdicts: What the judge says of them.
+    """
+
+    problem: Problem
+    prompt: list[int]
+    group: FinishedGroup
+    texts: list[str]
+    verdicts: list[Verdict]
+
+    @property
+    def teaches(self) -> bool:
+        """Whether the rewards of the judged completions differ at all."""
+        rewards = [verdict.reward for verdict in self.verdicts if not verdict.error]
+        return len(rewards) > 1 and max(rewards) - min(rewards) > SAME_REWARD
+
+
+SAME_REWARD = 1e-6
+"""Rewards that differ by less are the same sum in another order."""
+
+
+class Collected(NamedTuple):
+    """Judged completions of B problems.
+
+    Attributes:
+        groups: The judged groups, in the order of their problems.
+        rollout: Their completions as arrays.
+        rollout_seconds: Wall seconds spent on sampling.
         verify_seconds: Wall seconds waited for verdicts after that.
     """
 
-    problems: Sequence[Problem]
+    groups: Sequence[JudgedGroup]
     rollout: Rollout
-    text_BG: list[list[str]]
-    verdict_BG: list[list[Verdict]]
     rollout_seconds: float
     verify_seconds: float
+
+    @property
+    def problems(self) -> list[Problem]:
+        """The B problems."""
+        return [group.problem for group in self.groups]
+
+    @property
+    def text_BG(self) -> list[list[str]]:
+        """Decoded completions."""
+        return [group.texts for group in self.groups]
+
+    @property
+    def verdict_BG(self) -> list[list[Verdict]]:
+        """What the judge says."""
+        return [group.verdicts for group in self.groups]
 
     @property
     def reward_BG(self) -> Float[np.ndarray, "B G"]:
@@ -51,6 +91,15 @@ class Collected(NamedTuple):
     def valid_BG(self) -> Bool[np.ndarray, "B G"]:
         """False where the judge failed: no wrong answer, and no part of any statistic."""
         return np.array([[not verdict.error for verdict in group] for group in self.verdict_BG])
+
+    def part_BGK(self, names: Sequence[str]) -> Float[np.ndarray, "B G K"]:
+        """Each reward on its own, before weights; 0 where the judge failed."""
+        parts = [[[verdict.parts.get(name, 0.0) for name in names] for verdict in row] for row in self.verdict_BG]
+        return np.array(parts, np.float32)
+
+    def outcome(self, names: Sequence[str]) -> Outcome:
+        """What training needs to know of the verdicts."""
+        return Outcome(self.reward_BG, self.part_BGK(names), self.valid_BG)
 
     @property
     def correct_BG(self) -> Bool[np.ndarray, "B G"]:
@@ -82,25 +131,62 @@ def collect(
     """
     started = time.perf_counter()
     prompts = [tokenizer.encode_prompt(problem.prompt) for problem in problems]
-    groups: list[FinishedGroup] = []
-    texts: dict[int, list[str]] = {}
-    futures: dict[int, list[concurrent.futures.Future[Verdict]]] = {}
+    finished: list[tuple[FinishedGroup, list[str], list[concurrent.futures.Future[Verdict]]]] = []
     for group in engine.generate(prompts, sampling=sampling, key=key):
-        groups.append(group)
         completions = _completions(group, tokenizer)
-        texts[group.index] = [completion.text for completion in completions]
-        futures[group.index] = [judge.submit(problems[group.index], completion) for completion in completions]
+        futures = [judge.submit(problems[group.index], completion) for completion in completions]
+        finished.append((group, [completion.text for completion in completions], futures))
     generated = time.perf_counter()
-    order = range(len(problems))
-    verdict_BG = [[future.result() for future in futures[index]] for index in order]
-    return Collected(
-        problems,
-        assemble(groups, prompts, tokenizer.pad_id),
-        [texts[index] for index in order],
-        verdict_BG,
-        generated - started,
-        time.perf_counter() - generated,
-    )
+    groups = [
+        JudgedGroup(problems[group.index], prompts[group.index], group, texts, [future.result() for future in futures])
+        for group, texts, futures in sorted(finished, key=lambda item: item[0].index)
+    ]
+    return gathered(groups, tokenizer.pad_id, generated - started, time.perf_counter() - generated)
+
+
+def gathered(groups: Sequence[JudgedGroup], pad_id: int, rollout_seconds: float, verify_seconds: float) -> Collected:
+    """Puts judged groups into one batch, in the order given.
+
+    Args:
+        groups: Groups of one policy version.
+        pad_id: Id to fill up prompts with.
+        rollout_seconds: Wall seconds spent on sampling them.
+        verify_seconds: Wall seconds waited for their verdicts.
+
+    Returns:
+        The batch.
+    """
+    numbered = [judged.group._replace(index=index) for index, judged in enumerate(groups)]
+    rollout = assemble(numbered, [judged.prompt for judged in groups], pad_id)
+    return Collected(groups, rollout, rollout_seconds, verify_seconds)
+
+
+def collect_active(
+    collect_batch: Callable[[int], Collected], size: int, max_batches: int, pad_id: int
+) -> tuple[Collected, Collected, int]:
+    """Draws batches until one can be filled with groups that teach something.
+
+    Args:
+        collect_batch: Samples and judges the i-th batch, counted from 0.
+        size: Groups wanted.
+        max_batches: Batches drawn at most.
+        pad_id: Id to fill up prompts with.
+
+    Returns:
+        The batch to train on, with groups that teach nothing at its end where too few others were found; everything
+        that was drawn; and the number of batches drawn.
+    """
+    drawn: list[Collected] = []
+    while len(drawn) < max_batches:
+        drawn.append(collect_batch(len(drawn)))
+        if sum(group.teaches for batch in drawn for group in batch.groups) >= size:
+            break
+    if len(drawn) == 1:
+        return drawn[0], drawn[0], 1
+    groups = [group for batch in drawn for group in batch.groups]
+    seconds = sum(batch.rollout_seconds for batch in drawn), sum(batch.verify_seconds for batch in drawn)
+    chosen = sorted(groups, key=lambda group: not group.teaches)[:size]
+    return gathered(chosen, pad_id, *seconds), gathered(groups, pad_id, *seconds), len(drawn)
 
 
 def _completions(group: FinishedGroup, tokenizer: Tokenizer) -> list[Completion]:

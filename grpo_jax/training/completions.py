@@ -22,7 +22,7 @@ class Rows(NamedTuple):
         token_NT: Completion ids, right-padded.
         length_N: Their lengths in tokens.
         sampler_logprob_NT: The sampler's own log-probabilities.
-        advantage_N: Advantage of each completion.
+        advantage_NT: Advantage at each token.
         weight_N: Weight of each completion's token losses; 0 takes it out.
     """
 
@@ -31,14 +31,38 @@ class Rows(NamedTuple):
     token_NT: Int[Array, "N T"]
     length_N: Int[Array, "N"]
     sampler_logprob_NT: Float[Array, "N T"]
-    advantage_N: Float[Array, "N"]
+    advantage_NT: Float[Array, "N T"]
     weight_N: Float[Array, "N"]
 
     @property
-    def mask_NT(self) -> Bool[Array, "N T"]:
+    def mask_NT(self) -> Bool[Array, "*M N T"]:
         """True for counted tokens: made from lengths, so a sampled pad id counts and a pad does not."""
-        mask = jnp.arange(self.token_NT.shape[-1])[None] < self.length_N[..., None]
-        return mask & (self.weight_N[..., None] > 0)
+        index_NT = jax.lax.broadcasted_iota(self.length_N.dtype, self.token_NT.shape, self.token_NT.ndim - 1)
+        return (index_NT < self.length_N[..., None]) & (self.weight_N[..., None] > 0)
+
+
+def hidden_states(params: decoder.Parameters, spec: ModelSpec, rows: Rows) -> Float[Array, "N T D"]:
+    """Final hidden states from which each token of the completions was sampled.
+
+    Args:
+        params: Parameters of a decoder; its output projection is not looked at.
+        spec: Their spec.
+        rows: N completions.
+
+    Returns:
+        Hidden states in the compute dtype; what stands behind a completion's end has no meaning.
+    """
+    P, T = rows.prompt_NP.shape[1], rows.token_NT.shape[1]
+    prompt_index_NP = jnp.arange(P)[None] - (P - rows.prompt_length_N[:, None])
+    completion_index_NT = jnp.broadcast_to(jnp.arange(T)[None], rows.token_NT.shape)
+    position_NS = jnp.concatenate([prompt_index_NP, rows.prompt_length_N[:, None] + completion_index_NT], axis=1)
+    real_NS = jnp.concatenate([prompt_index_NP >= 0, completion_index_NT < rows.length_N[:, None]], axis=1)
+    token_NS = jnp.concatenate([rows.prompt_NP, rows.token_NT], axis=1)
+    # The last token is predicted, never read.
+    hidden_NSD = decoder.forward(
+        params, spec, token_NS[:, :-1], jnp.maximum(position_NS, 0)[:, :-1], real_NS[:, :-1].astype(jnp.int32)
+    )
+    return hidden_NSD[:, P - 1 :]
 
 
 def completion_logprobs(
@@ -55,18 +79,8 @@ def completion_logprobs(
     Returns:
         Log-probabilities and entropies ``[N, T]``; what stands behind a completion's end has no meaning.
     """
-    P, T = rows.prompt_NP.shape[1], rows.token_NT.shape[1]
-    prompt_index_NP = jnp.arange(P)[None] - (P - rows.prompt_length_N[:, None])
-    completion_index_NT = jnp.broadcast_to(jnp.arange(T)[None], rows.token_NT.shape)
-    position_NS = jnp.concatenate([prompt_index_NP, rows.prompt_length_N[:, None] + completion_index_NT], axis=1)
-    real_NS = jnp.concatenate([prompt_index_NP >= 0, completion_index_NT < rows.length_N[:, None]], axis=1)
-    token_NS = jnp.concatenate([rows.prompt_NP, rows.token_NT], axis=1)
-    # The last token is predicted, never read.
-    hidden_NSD = decoder.forward(
-        params, spec, token_NS[:, :-1], jnp.maximum(position_NS, 0)[:, :-1], real_NS[:, :-1].astype(jnp.int32)
-    )
     return logprobs.chunked(
-        hidden_NSD[:, P - 1 :],
+        hidden_states(params, spec, rows),
         decoder.unembedding(params, spec),
         rows.token_NT,
         temperature=temperature,
@@ -104,16 +118,22 @@ def micro_batch(stacked: Any, index: Int[Array, ""]) -> Any:
     return jax.tree.map(lambda array: jax.lax.dynamic_index_in_dim(array, index, keepdims=False), stacked)
 
 
+def map_rows(
+    compute: Callable[[Rows], Float[Array, "N T"]], rows: Rows, count: Int[Array, ""]
+) -> Float[Array, "M N T"]:
+    """Computes one number per token for the first ``count`` micro-batches, 0 in the others, which are not visited."""
+
+    def body(index: Int[Array, ""], out: Float[Array, "M N T"]) -> Float[Array, "M N T"]:
+        return jax.lax.dynamic_update_index_in_dim(out, compute(micro_batch(rows, index)), index, axis=0)
+
+    return jax.lax.fori_loop(0, count, body, jnp.zeros_like(rows.sampler_logprob_NT))
+
+
 def score(
     params: decoder.Parameters, spec: ModelSpec, rows: Rows, count: Int[Array, ""], temperature: float
 ) -> Float[Array, "M N T"]:
     """Log-probabilities of the first ``count`` micro-batches, 0 in the others, which are not computed."""
-
-    def body(index: Int[Array, ""], out: Float[Array, "M N T"]) -> Float[Array, "M N T"]:
-        logprob_NT = completion_logprobs(params, spec, micro_batch(rows, index), temperature).logprob_NT
-        return jax.lax.dynamic_update_index_in_dim(out, logprob_NT, index, axis=0)
-
-    return jax.lax.fori_loop(0, count, body, jnp.zeros_like(rows.sampler_logprob_NT))
+    return map_rows(lambda micro: completion_logprobs(params, spec, micro, temperature).logprob_NT, rows, count)
 
 
 def accumulate_gradients(

@@ -1,23 +1,26 @@
 """GRPO as a recipe."""
 
+import dataclasses
 import functools
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 
-from grpo_jax.algorithms import grpo, reduce
+from grpo_jax.algorithms import groups, grpo, reduce
+from grpo_jax.algorithms.settings import GRPOLossConfig
 from grpo_jax.config import RunConfig
 from grpo_jax.models import decoder
 from grpo_jax.models.spec import ModelSpec
-from grpo_jax.parallel import mesh
-from grpo_jax.rollout.engine import Rollout, length_bucket
+from grpo_jax.parallel import rules
+from grpo_jax.rollout.engine import Rollout
 from grpo_jax.training import completions
+from grpo_jax.training.judged import JudgedBatch, judged_batch, length_schedule, token_advantages
 from grpo_jax.training.recipe import (
     Metrics,
+    Outcome,
     Recipe,
     TrainState,
     apply_gradients,
@@ -25,8 +28,6 @@ from grpo_jax.training.recipe import (
     learning_rate_schedule,
     make_optimizer,
 )
-
-SMALLEST_LENGTH_BUCKET_TOKENS = 32
 
 
 class ScoredRows(NamedTuple):
@@ -57,78 +58,94 @@ class PreparedBatch(NamedTuple):
 
 class _Static(NamedTuple):
     spec: ModelSpec
-    loss: grpo.GRPOLossConfig
+    loss: GRPOLossConfig
     temperature: float
     micro_batch_rows: int
     old_logprobs: str
 
 
-class JudgedBatch(NamedTuple):
-    """A batch of judged groups, the same on every device.
+@functools.partial(jax.jit, static_argnames="static")
+def weigh_groups(
+    reference: decoder.Parameters | None,
+    judged: JudgedBatch,
+    length_penalty: Float[Array, ""],
+    length_budget_tokens: Float[Array, ""],
+    *,
+    static: _Static,
+) -> tuple[groups.GroupWeights, Metrics]:
+    """Shapes rewards and works out advantages and weights over the whole batch.
 
-    Attributes:
-        prompt_BP: Prompt ids, left-padded.
-        prompt_length_B: Their lengths in tokens.
-        token_BGT: Completion ids, right-padded.
-        sampler_logprob_BGT: The sampler's own log-probabilities.
-        length_BG: Completion lengths in tokens.
-        reward_BG: Raw rewards.
-        valid_BG: False where the judge failed.
+    Args:
+        reference: The reference's parameters; only read where the KL is placed in the reward.
+        judged: The batch.
+        length_penalty: Reward lost per token over the budget, now.
+        length_budget_tokens: The budget, now.
+        static: What the computation is compiled for.
+
+    Returns:
+        Advantages, weights and active groups, and metrics of them.
     """
-
-    prompt_BP: Int[Array, "B P"]
-    prompt_length_B: Int[Array, "B"]
-    token_BGT: Int[Array, "B G T"]
-    sampler_logprob_BGT: Float[Array, "B G T"]
-    length_BG: Int[Array, "B G"]
-    reward_BG: Float[Array, "B G"]
-    valid_BG: Bool[Array, "B G"]
+    loss, kl_BG = static.loss, None
+    if loss.kl_beta > 0 and loss.kl_placement == "reward":
+        assert reference is not None
+        everyone = jnp.ones_like(judged.reward_BG)
+        rows, count = completions.compacted(
+            judged.rows(jnp.zeros_like(judged.sampler_logprob_BGT), everyone), static.micro_batch_rows
+        )
+        ref_logprob_MNT = completions.score(reference, static.spec, rows, count, static.temperature)
+        kl_MN = groups.completion_kl(rows.sampler_logprob_NT, ref_logprob_MNT, rows.mask_NT, loss.kl_estimator)
+        kl_BG = rules.replicate(kl_MN).reshape(everyone.shape)
+    # Worked out by itself: taken as a difference of rewards it would hold their rounding, and equal penalties differ.
+    penalty_BG = groups.shaped_reward(
+        judged.penalty_BG,
+        judged.length_BG,
+        kl_BG,
+        config=loss,
+        length_penalty=length_penalty,
+        length_budget_tokens=length_budget_tokens,
+    )
+    shaped_BG = judged.reward_BG + penalty_BG
+    parts_BGK = jnp.concatenate([judged.part_BGK, penalty_BG[:, :, None]], axis=2)
+    weighed = groups.group_weights(shaped_BG, judged.length_BG, judged.valid_BG, parts_BGK, config=loss)
+    active_ratio = jnp.mean(weighed.active_B, dtype=jnp.float32)
+    trained = jnp.sum(judged.length_BG * (weighed.weight_BG > 0))
+    return weighed, {
+        "active_group_ratio": active_ratio,
+        "frac_reward_zero_std": 1 - active_ratio,
+        "shaped_reward": reduce.masked_mean(shaped_BG, judged.valid_BG),
+        "advantage_mean": reduce.masked_mean(weighed.advantage_BG, judged.valid_BG),
+        "trained_tokens": trained,
+        "saved_tokens": jnp.sum(judged.length_BG) - trained,
+    }
 
 
 @functools.partial(jax.jit, static_argnames="static")
 def prepare_batch(
-    params: decoder.Parameters, reference: decoder.Parameters | None, judged: JudgedBatch, *, static: _Static
-) -> tuple[PreparedBatch, Metrics]:
-    """Advantages, compaction and the log-probabilities that stay fixed during the update.
+    params: decoder.Parameters,
+    reference: decoder.Parameters | None,
+    judged: JudgedBatch,
+    advantage_BGT: Float[Array, "B G T"],
+    weight_BG: Float[Array, "B G"],
+    *,
+    static: _Static,
+) -> PreparedBatch:
+    """Takes out what takes no part and works out the log-probabilities that stay fixed during the update.
 
     Args:
         params: The policy's parameters.
         reference: The reference's, or None.
         judged: The batch.
+        advantage_BGT: Advantage at each token.
+        weight_BG: Weight of each completion's token losses.
         static: What the computation is compiled for.
 
     Returns:
-        Micro-batches, and metrics of the groups.
+        Micro-batches.
     """
-    length_BG, valid_BG = judged.length_BG, judged.valid_BG
-    groups = grpo.group_weights(judged.reward_BG, length_BG, length_BG, valid_BG, config=static.loss)
-    G = length_BG.shape[1]
-    flat = lambda array: array.reshape(-1, *array.shape[2:])  # noqa: E731
-    rows, count = completions.compacted(
-        completions.Rows(
-            prompt_NP=jnp.repeat(judged.prompt_BP, G, axis=0),
-            prompt_length_N=jnp.repeat(judged.prompt_length_B, G),
-            token_NT=flat(judged.token_BGT),
-            length_N=flat(length_BG),
-            sampler_logprob_NT=flat(judged.sampler_logprob_BGT),
-            advantage_N=flat(groups.advantage_BG),
-            weight_N=flat(groups.weight_BG),
-        ),
-        static.micro_batch_rows,
-    )
+    rows, count = completions.compacted(judged.rows(advantage_BGT, weight_BG), static.micro_batch_rows)
     score = lambda of: completions.score(of, static.spec, rows, count, static.temperature)  # noqa: E731
     old_logprob_MNT = rows.sampler_logprob_NT if static.old_logprobs == "sampler" else score(params)
-    micro_batches = ScoredRows(rows, old_logprob_MNT, None if reference is None else score(reference))
-    computed = jnp.sum(flat(length_BG) * (flat(groups.weight_BG) > 0))
-    metrics = {
-        "active_group_ratio": jnp.mean(groups.active_B, dtype=jnp.float32),
-        "frac_reward_zero_std": 1 - jnp.mean(groups.active_B, dtype=jnp.float32),
-        "advantage_mean": reduce.masked_mean(groups.advantage_BG, valid_BG),
-        "trained_tokens": computed,
-        "saved_tokens": jnp.sum(length_BG) - computed,
-        "micro_batches": count,
-    }
-    return PreparedBatch(micro_batches, count), metrics
+    return PreparedBatch(ScoredRows(rows, old_logprob_MNT, None if reference is None else score(reference)), count)
 
 
 @functools.partial(jax.jit, static_argnames=("static", "optimizer", "schedule"), donate_argnames="state")
@@ -162,8 +179,9 @@ def update_step(
             micro.old_logprob_NT,
             micro.ref_logprob_NT,
             mask_NT,
-            rows.advantage_N,
+            rows.advantage_NT,
             rows.weight_N,
+            rows.sampler_logprob_NT,
             config=static.loss,
         )
         mismatch_NT = jnp.abs(jax.lax.stop_gradient(scored.logprob_NT) - rows.sampler_logprob_NT)
@@ -191,18 +209,15 @@ def update_step(
     }
 
 
-def _placed(rollout: Rollout, reward_BG: np.ndarray, valid_BG: np.ndarray) -> JudgedBatch:
-    """Puts a batch on every device, cut to the length bucket that holds its longest completion."""
-    width = min(rollout.token_BGT.shape[2], length_bucket(int(rollout.length_BG.max()), SMALLEST_LENGTH_BUCKET_TOKENS))
-    return JudgedBatch(
-        mesh.put(rollout.prompt_BP),
-        mesh.put(rollout.prompt_length_B),
-        mesh.put(rollout.token_BGT[:, :, :width]),
-        mesh.put(rollout.logprob_BGT[:, :, :width]),
-        mesh.put(rollout.length_BG),
-        mesh.put(reward_BG.astype(np.float32)),
-        mesh.put(valid_BG),
-    )
+def loss_settings(config: RunConfig) -> GRPOLossConfig:
+    """The objective's settings out of a run's configuration."""
+    shared = {field.name for field in dataclasses.fields(GRPOLossConfig)} & {
+        field.name for field in dataclasses.fields(config.algorithm)
+    }
+    settings = {name: getattr(config.algorithm, name) for name in shared}
+    settings["constant_length_tokens"] = config.algorithm.constant_length_tokens or config.rollout.max_new_tokens
+    # The penalties that act on the reward are a reward of their own, with a weight of 1.
+    return GRPOLossConfig(**settings, reward_weights=(*config.verifier.weights, 1.0))
 
 
 def make_recipe(config: RunConfig, spec: ModelSpec) -> Recipe:
@@ -217,14 +232,13 @@ def make_recipe(config: RunConfig, spec: ModelSpec) -> Recipe:
         ``kl_beta`` is positive.
     """
     algorithm = config.algorithm
-    loss = grpo.GRPOLossConfig(
-        algorithm.clip_epsilon,
-        algorithm.kl_beta,
-        algorithm.length_penalty,
-        algorithm.length_budget_tokens,
-        algorithm.variance_epsilon,
+    static = _Static(
+        spec,
+        loss_settings(config),
+        config.rollout.temperature,
+        algorithm.micro_batch_completions,
+        algorithm.old_logprobs,
     )
-    static = _Static(spec, loss, config.rollout.temperature, algorithm.micro_batch_completions, algorithm.old_logprobs)
     total_updates = config.steps * algorithm.passes_per_batch
     optimizer = make_optimizer(config.optimizer, total_updates)
     schedule = learning_rate_schedule(config.optimizer, total_updates)
@@ -235,11 +249,15 @@ def make_recipe(config: RunConfig, spec: ModelSpec) -> Recipe:
         reference = jax.tree.map(copy, params) if algorithm.kl_beta > 0 else None
         return init_state(params, optimizer, reference)
 
-    def prepare(
-        state: TrainState, rollout: Rollout, reward_BG: np.ndarray, valid_BG: np.ndarray
-    ) -> tuple[PreparedBatch, Metrics]:
-        judged = _placed(rollout, reward_BG, valid_BG)
-        return prepare_batch(state.params, state.reference, judged, static=static)
+    def prepare(state: TrainState, rollout: Rollout, outcome: Outcome, step: int) -> tuple[PreparedBatch, Metrics]:
+        judged = judged_batch(rollout, outcome, algorithm)
+        penalty, budget_tokens = length_schedule(algorithm, step)
+        weighed, metrics = weigh_groups(
+            state.reference, judged, jnp.float32(penalty), jnp.float32(budget_tokens), static=static
+        )
+        advantage_BGT = token_advantages(weighed.advantage_BG, judged, rollout, algorithm.credit)
+        batch = prepare_batch(state.params, state.reference, judged, advantage_BGT, weighed.weight_BG, static=static)
+        return batch, metrics | {"micro_batches": batch.count}
 
     update = functools.partial(update_step, static=static, optimizer=optimizer, schedule=schedule)
     return Recipe(init, prepare, update)

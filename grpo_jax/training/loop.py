@@ -12,14 +12,16 @@ from typing import Any, Literal, NamedTuple
 import jax
 from jax.sharding import NamedSharding
 
+from grpo_jax.config import ConfigError
+from grpo_jax.data.curriculum import CurriculumLoader
 from grpo_jax.data.loader import DemonstrationLoader, PromptLoader
-from grpo_jax.io.checkpoint import Checkpoints
+from grpo_jax.io.checkpoint import Checkpoints, NoUsableCheckpoint
 from grpo_jax.io.display import Display
-from grpo_jax.io.metrics import MetricsWriter, SamplesWriter
+from grpo_jax.io.metrics import MetricsWriter, SamplesWriter, read_metrics
 from grpo_jax.io.run_folder import RunFolder
 from grpo_jax.models.spec import ModelSpec
 from grpo_jax.training import faults
-from grpo_jax.training.recipe import Recipe, TrainState, abstract_params
+from grpo_jax.training.recipe import Recipe, State, abstract_params
 
 
 class Stopped(Exception):  # noqa: N818
@@ -37,7 +39,7 @@ class Progress:
         tokens: Tokens sampled for training so far.
         seconds: Wall seconds so far, over all starts of this run.
         nonfinite_in_a_row: Updates refused in a row.
-        results: Evaluation results for the summary.
+        results: Evaluation results for the summary; None where nothing could be judged.
     """
 
     metrics_rows: int = 0
@@ -46,7 +48,7 @@ class Progress:
     tokens: int = 0
     seconds: float = 0.0
     nonfinite_in_a_row: int = 0
-    results: dict[str, float] = dataclasses.field(default_factory=dict)
+    results: dict[str, float | None] = dataclasses.field(default_factory=dict)
 
 
 class Phase(NamedTuple):
@@ -58,17 +60,19 @@ class Phase(NamedTuple):
         loader: Its data stream.
         steps: Steps that it ends at.
         save_every_steps: Steps between two checkpoints.
+        steps_key: The configuration's key for ``steps``, for messages.
         begin: Makes the state before the first step.
         step: Does one step, counted from 1.
     """
 
-    name: Literal["cold_start", "grpo"]
+    name: Literal["cold_start", "grpo", "ppo"]
     recipe: Recipe
-    loader: PromptLoader | DemonstrationLoader
+    loader: PromptLoader | CurriculumLoader | DemonstrationLoader
     steps: int
     save_every_steps: int
-    begin: Callable[[], TrainState]
-    step: Callable[["Phase", TrainState, int], TrainState]
+    steps_key: str
+    begin: Callable[[], State]
+    step: Callable[["Phase", State, int], State]
 
 
 class Run:
@@ -89,6 +93,7 @@ class Run:
         self._spec, self._keep = spec, keep_checkpoints
         self._started = time.perf_counter()
         self._stop_requested = False
+        self._stop_error: Exception | None = None
 
     @property
     def seconds(self) -> float:
@@ -100,7 +105,7 @@ class Run:
         self.metrics.close()
         self.samples.close()
 
-    def run(self, phase: Phase) -> TrainState:
+    def run(self, phase: Phase) -> State:
         """Does the steps of a phase that are not done yet.
 
         Args:
@@ -111,11 +116,20 @@ class Run:
 
         Raises:
             Stopped: after a request to stop, with the state saved at a step boundary.
+            NoUsableCheckpoint: if the records show more steps than could be done without a checkpoint.
+            ConfigError: if more steps are done already than the phase has.
+            Exception: what ``stop`` was given, with the state saved.
         """
         checkpoints = Checkpoints(self.folder.checkpoints / phase.name, self._keep)
         with contextlib.closing(checkpoints):
             step, state = self._restore(checkpoints, phase)
+            if step > phase.steps:
+                raise ConfigError(
+                    f"config.{phase.steps_key}: got {phase.steps}, wanted {step} or more: that many are done already. "
+                    "Choose another --workdir to start a new run."
+                )
             if state is None:
+                self._require_nothing_lost(phase)
                 state = phase.begin()
                 self._save(checkpoints, phase, 0, state)
             if step < phase.steps:
@@ -123,28 +137,57 @@ class Run:
             while step < phase.steps:
                 step += 1
                 state = phase.step(phase, state, step)
-                if step % phase.save_every_steps == 0 or step == phase.steps or self._stop_requested:
+                stopping = self._stop_requested or self._stop_error is not None
+                if step % phase.save_every_steps == 0 or step == phase.steps or stopping:
                     self._save(checkpoints, phase, step, state)
+                if self._stop_error is not None:
+                    raise self._stop_error
                 if self._stop_requested:
-                    raise Stopped(f"stopped after step {step} of {phase.name}; start again to go on from there")
+                    raise Stopped(
+                        f"stopped after step {step} of {phase.name}; the same command with "
+                        f"--workdir {self.folder.path} goes on from there"
+                    )
         return state
 
+    def stop(self, error: Exception) -> None:
+        """Ends the run after this step: the state is saved, then the error is raised."""
+        self._stop_error = error
+
+    def discard_unsaved_rows(self) -> None:
+        """Drops what an earlier start wrote after its last checkpoint, or before its first."""
+        self.metrics.truncate(self.progress.metrics_rows)
+        self.samples.truncate(self.progress.samples_rows)
+
     @contextlib.contextmanager
-    def stopping_on_sigterm(self) -> Iterator[None]:
-        """Turns the first SIGTERM into a request to stop at the next step; a second one ends the process at once."""
+    def stopping_on_signals(self) -> Iterator[None]:
+        """Turns the first SIGTERM or SIGINT into a request to stop at the next step; a second one ends at once."""
 
-        def request(_: int, __: FrameType | None) -> None:
+        def request(number: int, _: FrameType | None) -> None:
             if self._stop_requested:
-                os._exit(128 + signal.SIGTERM)
+                os._exit(128 + number)
             self._stop_requested = True
+            self.display.note("stopping after this step; a second signal ends at once")
 
-        before = signal.signal(signal.SIGTERM, request)
+        before = {number: signal.signal(number, request) for number in (signal.SIGTERM, signal.SIGINT)}
         try:
             yield
         finally:
-            signal.signal(signal.SIGTERM, before)
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
-    def _restore(self, checkpoints: Checkpoints, phase: Phase) -> tuple[int, TrainState | None]:
+    def _require_nothing_lost(self, phase: Phase) -> None:
+        """A run that has gone on beyond its first checkpoint does not start afresh in silence."""
+        kind = "cold_start" if phase.name == "cold_start" else "train"
+        done = max((row["step"] for row in read_metrics(self.folder.metrics) if row["kind"] == kind), default=0)
+        # A save may still go on while the steps after it run, so only a later one proves that it was there.
+        if done > phase.save_every_steps:
+            raise NoUsableCheckpoint(
+                f"{self.folder.metrics} has {done} steps of {phase.name}, but "
+                f"{self.folder.checkpoints / phase.name} holds no checkpoint. Restore it from a copy, or start again "
+                "in a new run folder."
+            )
+
+    def _restore(self, checkpoints: Checkpoints, phase: Phase) -> tuple[int, State | None]:
         mesh = jax.sharding.get_mesh()
 
         def on_mesh(leaf: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
@@ -156,14 +199,13 @@ class Run:
         if restored is None:
             return 0, None
         self.progress = Progress(**restored.host_state)
-        self.metrics.truncate(self.progress.metrics_rows)
-        self.samples.truncate(self.progress.samples_rows)
+        self.discard_unsaved_rows()
         phase.loader.set_state(self.progress.loader)
         self._started = time.perf_counter() - self.progress.seconds
         self.display.note(f"going on from step {restored.step} of {phase.name}")
         return restored.step, restored.state
 
-    def _save(self, checkpoints: Checkpoints, phase: Phase, step: int, state: TrainState) -> None:
+    def _save(self, checkpoints: Checkpoints, phase: Phase, step: int, state: State) -> None:
         self.progress.metrics_rows, self.progress.samples_rows = self.metrics.rows, self.samples.rows
         self.progress.loader = phase.loader.get_state()
         self.progress.seconds = self.seconds

@@ -1,13 +1,14 @@
 """What the loop knows of an algorithm, and what every algorithm's state is made of."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax.sharding import NamedSharding
-from jaxtyping import Array, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from grpo_jax.config import OptimizerConfig
 from grpo_jax.models import decoder
@@ -15,6 +16,21 @@ from grpo_jax.models.spec import ModelSpec
 from grpo_jax.parallel import rules
 
 Metrics = dict[str, jax.Array]
+
+
+@runtime_checkable
+class State(Protocol):
+    """What the loop knows of an algorithm's state; it is a tree of arrays."""
+
+    @property
+    def params(self) -> decoder.Parameters:
+        """The policy's parameters, which are sampled from."""
+        ...
+
+    @property
+    def updates(self) -> Int[Array, ""]:
+        """Optimizer updates of the policy."""
+        ...
 
 
 class TrainState(NamedTuple):
@@ -33,19 +49,33 @@ class TrainState(NamedTuple):
     reference: decoder.Parameters | None
 
 
+class Outcome(NamedTuple):
+    """What the judge says of a batch, on the host.
+
+    Attributes:
+        reward_BG: Rewards; 0 where the judge failed.
+        part_BGK: Each of the K rewards on its own, before weights.
+        valid_BG: False where the judge failed.
+    """
+
+    reward_BG: Float[np.ndarray, "B G"]
+    part_BGK: Float[np.ndarray, "B G K"]
+    valid_BG: Bool[np.ndarray, "B G"]
+
+
 class Recipe(NamedTuple):
     """An algorithm as three pure functions; the loop knows nothing else of it.
 
     Attributes:
         init: ``(params) -> state``.
-        prepare: ``(state, rollout, reward_BG, valid_BG) -> (batch, metrics)``: reference and old log-probabilities,
+        prepare: ``(state, rollout, outcome, step) -> (batch, metrics)``: reference and old log-probabilities,
             advantages, and which completions take part.
         update: ``(state, batch) -> (state, metrics)``: one optimizer update. The state's buffers are reused.
     """
 
-    init: Callable[[decoder.Parameters], TrainState]
+    init: Callable[[decoder.Parameters], State]
     prepare: Callable[..., tuple[Any, Metrics]]
-    update: Callable[[TrainState, Any], tuple[TrainState, Metrics]]
+    update: Callable[[Any, Any], tuple[Any, Metrics]]
 
 
 def learning_rate_schedule(config: OptimizerConfig, total_updates: int) -> optax.Schedule:

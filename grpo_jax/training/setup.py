@@ -1,18 +1,28 @@
 """From a configuration to checked parts of a run, before anything is compiled."""
 
 import dataclasses
+import logging
 
 import jax
 
 from grpo_jax.config import ConfigError, RunConfig
+from grpo_jax.data.files import listed_error
 from grpo_jax.data.loader import DemonstrationLoader
-from grpo_jax.data.tasks import Task, build_task, check_prompt_lengths
+from grpo_jax.data.splits import SPLITS
+from grpo_jax.data.tasks import Task, build_task, check_prompt_lengths, without
 from grpo_jax.data.tokenizer import Tokenizer, build_tokenizer
 from grpo_jax.models import spec as spec_lib
 from grpo_jax.models.spec import ModelSpec
 from grpo_jax.parallel import mesh as mesh_lib
 from grpo_jax.parallel import rules
+from grpo_jax.records import Completion, FinishReason
 from grpo_jax.training import recipe as recipe_lib
+from grpo_jax.verifiers.composite import build as build_verifier
+
+TRIED_PROBLEMS = 8
+"""Generated problems of each split that are tried; they are all alike."""
+
+_logger = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,6 +60,7 @@ def build(config: RunConfig) -> Parts:
     try:
         tokenizer = build_tokenizer(config.data.tokenizer)
         task = check_prompt_lengths(build_task(config.data, config.cold_start), tokenizer, config.data)
+        task = check_references(task, config)
         spec = spec_lib.from_config(config.model, tokenizer.vocab_size)
         mesh = mesh_lib.make_mesh(dataclasses.asdict(config.mesh))
         with jax.set_mesh(mesh):
@@ -60,6 +71,41 @@ def build(config: RunConfig) -> Parts:
     except (ValueError, OSError) as error:
         raise ConfigError(str(error)) from error
     return Parts(config, mesh, tokenizer, task, spec)
+
+
+def check_references(task: Task, config: RunConfig) -> Task:
+    """Refuses or leaves out problems whose reference answer the chosen verifiers cannot read.
+
+    Args:
+        task: The task to check. Of a generated one a few problems are tried.
+        config: Its ``verifier.rewards`` and ``data.bad_rows`` are used.
+
+    Returns:
+        The task, without those problems where ``bad_rows`` is ``"skip"``.
+
+    Raises:
+        ConfigError: naming the problems and what the verifier says.
+    """
+    judge = build_verifier(config.verifier)
+    empty = Completion("<answer>0</answer>", 1, FinishReason.STOP)
+    faults: dict[str, str] = {}
+    for split in SPLITS:
+        problems = task.problems(split)
+        for problem in problems if config.data.task == "file" else problems[:TRIED_PROBLEMS]:
+            verdict = judge(problem, empty)
+            if verdict.error:
+                faults[problem.identifier] = verdict.reason
+    if not faults:
+        return task
+    cause = f"verifier.rewards: got {config.verifier.rewards}, which cannot judge {len(faults)} problems"
+    if config.data.bad_rows == "skip" and config.data.task == "file":
+        _logger.warning("left out %d problems whose reference answer the verifiers cannot read", len(faults))
+        return without(task, faults, cause)
+    raise listed_error(
+        f"config.{cause}",
+        [f"{identifier}: {reason}" for identifier, reason in faults.items()],
+        "Correct their answers, choose another verifier, or set data.bad_rows to 'skip' to leave them out.",
+    )
 
 
 def demonstrations(config: RunConfig, task: Task, tokenizer: Tokenizer) -> DemonstrationLoader:

@@ -1,5 +1,6 @@
-"""What a run does: a cold start, GRPO with evaluations on the way, and a test on problems never looked at before."""
+"""What a run does: a cold start, GRPO (or PPO) with evaluations on the way, and a test on problems not seen before."""
 
+import math
 import time
 from collections.abc import Mapping
 from typing import Any, cast
@@ -8,6 +9,7 @@ import jax
 import numpy as np
 
 from grpo_jax.config import RolloutConfig
+from grpo_jax.data.curriculum import CurriculumLoader
 from grpo_jax.data.loader import PromptLoader
 from grpo_jax.data.splits import Split
 from grpo_jax.io.display import Display
@@ -15,10 +17,17 @@ from grpo_jax.io.run_folder import RunFolder
 from grpo_jax.models.decoder import Parameters
 from grpo_jax.records import Problem
 from grpo_jax.rollout.engine import Engine, SamplingParams
-from grpo_jax.training import cold_start, evaluation, faults, grpo, setup
+from grpo_jax.rollout.prefixes import prefix_metrics
+from grpo_jax.rollout.repetition import repetition_metrics
+from grpo_jax.training import cold_start, evaluation, faults, grpo, ppo, setup
 from grpo_jax.training import collect as collect_lib
 from grpo_jax.training.loop import Phase, Run
-from grpo_jax.training.recipe import Recipe, TrainState, init_sharded
+from grpo_jax.training.recipe import Recipe, State, init_sharded
+
+RECIPES = {"grpo": grpo.make_recipe, "ppo": ppo.make_recipe}
+
+LONGEST_LOOP_PERIOD_TOKENS = 64
+"""Repetitions of longer blocks are not looked for."""
 
 HOPELESS_SHARE = 0.9
 """Above this share of groups without a right answer, there is next to nothing to learn from."""
@@ -48,7 +57,7 @@ class Trainer:
         self._engine, self._judge, self._display = engine, judge, display
         self._init_key, self._rollout_key, self._evaluation_key = jax.random.split(jax.random.key(self.config.seed), 3)
 
-    def train(self) -> TrainState:
+    def train(self) -> State:
         """Does what is not done yet of the run.
 
         Returns:
@@ -56,10 +65,10 @@ class Trainer:
 
         Raises:
             NonFiniteTraining: after ``algorithm.max_nonfinite_steps`` refused updates in a row.
-            Stopped: after SIGTERM, with the state saved at a step boundary.
+            Stopped: after SIGTERM or Ctrl-C, with the state saved at a step boundary.
         """
-        with self.run.stopping_on_sigterm():
-            state = self.run.run(self._grpo_phase())
+        with self.run.stopping_on_signals():
+            state = self.run.run(self._recipe_phase())
         self._test(state, "after")
         return state
 
@@ -78,34 +87,41 @@ class Trainer:
             loader=setup.demonstrations(self.config, self.parts.task, self.parts.tokenizer),
             steps=self.config.cold_start.steps,
             save_every_steps=self.config.cold_start.checkpoint_every_steps,
-            begin=lambda: jax.jit(recipe.init)(init_sharded(self._init_key, self.parts.spec)),
+            steps_key="cold_start.steps",
+            begin=lambda: jax.jit(recipe.init)(self._fresh_params()),
             step=self._cold_start_step,
         )
 
-    def _grpo_phase(self) -> Phase:
-        recipe = grpo.make_recipe(self.config, self.parts.spec)
-        problems = self.parts.task.problems("train")
+    def _recipe_phase(self) -> Phase:
+        recipe = RECIPES[self.config.recipe](self.config, self.parts.spec)
+        stream = (self.parts.task.problems("train"), self.config.rollout.prompts_per_step, self.config.seed)
+        curriculum = self.config.curriculum
         return Phase(
-            name="grpo",
+            name=self.config.recipe,
             recipe=recipe,
-            loader=PromptLoader(problems, self.config.rollout.prompts_per_step, self.config.seed),
+            loader=CurriculumLoader(*stream, curriculum) if curriculum.enabled else PromptLoader(*stream),
             steps=self.config.steps,
             save_every_steps=self.config.checkpoint.every_steps,
-            begin=lambda: self._begin_grpo(recipe),
-            step=self._grpo_step,
+            steps_key="steps",
+            begin=lambda: self._begin(recipe),
+            step=self._step,
         )
 
-    def _begin_grpo(self, recipe: Recipe) -> TrainState:
+    def _begin(self, recipe: Recipe) -> State:
         if self.config.cold_start.steps > 0:
             params: Parameters = self.run.run(self._cold_start_phase()).params
         else:
-            params = init_sharded(self._init_key, self.parts.spec)
+            params = self._fresh_params()
         state = jax.jit(recipe.init)(params)
         self._test(state, "before")
         self._validate(state, 0)
         return state
 
-    def _cold_start_step(self, phase: Phase, state: TrainState, step: int) -> TrainState:
+    def _fresh_params(self) -> Parameters:
+        self.run.discard_unsaved_rows()
+        return init_sharded(self._init_key, self.parts.spec)
+
+    def _cold_start_step(self, phase: Phase, state: State, step: int) -> State:
         faults.point("cold_start", step)
         started = time.perf_counter()
         batch, metrics = phase.recipe.prepare(state, next(phase.loader))
@@ -116,61 +132,92 @@ class Trainer:
         self._watch_nonfinite(row)
         return state
 
-    def _grpo_step(self, phase: Phase, state: TrainState, step: int) -> TrainState:
+    def _step(self, phase: Phase, state: State, step: int) -> State:
         started = time.perf_counter()
         self._engine.sync(state.params, step - 1)
         faults.point("rollout", step)
-        collected = collect_lib.collect(
-            self._engine,
-            self._judge,
-            self.parts.tokenizer,
-            cast("list[Problem]", next(phase.loader)),
-            sampling=self.sampling(self.config.rollout.completions_per_prompt),
-            key=jax.random.fold_in(self._rollout_key, step),
+        loader = cast("PromptLoader | CurriculumLoader", phase.loader)
+        rollout_key = jax.random.fold_in(self._rollout_key, step)
+        collected, drawn, batches = collect_lib.collect_active(
+            lambda index: self._collect(next(loader), jax.random.fold_in(rollout_key, index)),
+            self.config.rollout.prompts_per_step,
+            self.config.algorithm.dynamic_sampling_max_batches,
+            self.parts.tokenizer.pad_id,
         )
+        if isinstance(loader, CurriculumLoader):
+            loader.record(drawn.problems, drawn.correct_BG, drawn.valid_BG, step=step)
         begun = time.perf_counter()
-        batch, metrics = phase.recipe.prepare(state, collected.rollout, collected.reward_BG, collected.valid_BG)
+        outcome = collected.outcome(self.config.verifier.rewards)
+        batch, metrics = phase.recipe.prepare(state, collected.rollout, outcome, step)
         jax.block_until_ready(batch)
         prepared = time.perf_counter()
         for _ in range(self.config.algorithm.passes_per_batch):
             state, updated = phase.recipe.update(state, batch)
             metrics |= updated
-        row = collect_lib.group_metrics(collected, self.config.verifier.rewards) | _floats(metrics)
+        row = self._rollout_metrics(drawn, loader) | {"drawn_batches": float(batches)} | _computed(_floats(metrics))
         faults.point("update", step)
         finished = time.perf_counter()
-        tokens = int(collected.rollout.length_BG.sum())
+        tokens = int(drawn.rollout.length_BG.sum())
         self.run.progress.tokens += tokens
         row |= {
             "num_tokens": float(self.run.progress.tokens),
             "step_time": finished - started,
-            "seconds/rollout": collected.rollout_seconds,
-            "seconds/verify": collected.verify_seconds,
+            "seconds/rollout": drawn.rollout_seconds,
+            "seconds/verify": drawn.verify_seconds,
             "seconds/prepare": prepared - begun,
             "seconds/update": finished - prepared,
-            "tokens_per_second/rollout": tokens / collected.rollout_seconds,
+            "tokens_per_second/rollout": tokens / drawn.rollout_seconds,
             "tokens_per_second/update": row["trained_tokens"] / (finished - prepared),
         }
         self.run.metrics.write("train", step, row)
         # With one update per batch every ratio is 1, so the loss is the mean advantage: 0, and nothing to watch.
         self._display.step(step, {name: value for name, value in row.items() if name != "loss"})
-        self._warn_if_hopeless(step, row)
+        self._warn(step, row)
         self._watch_nonfinite(row)
         if step % self.config.evaluation.every_steps == 0 or step == self.config.steps:
             self._validate(state, step)
         return state
 
-    def _validate(self, state: TrainState, step: int) -> None:
+    def _collect(self, problems: list[Problem], key: jax.Array) -> collect_lib.Collected:
+        return collect_lib.collect(
+            self._engine,
+            self._judge,
+            self.parts.tokenizer,
+            problems,
+            sampling=self.sampling(self.config.rollout.completions_per_prompt),
+            key=key,
+        )
+
+    def _rollout_metrics(
+        self, drawn: collect_lib.Collected, loader: PromptLoader | CurriculumLoader
+    ) -> dict[str, float]:
+        rollout, algorithm = drawn.rollout, self.config.algorithm
+        return {
+            **collect_lib.group_metrics(drawn, self.config.verifier.rewards),
+            **repetition_metrics(
+                rollout.token_BGT,
+                rollout.length_BG,
+                n=algorithm.repetition_ngram_tokens,
+                max_period=LONGEST_LOOP_PERIOD_TOKENS,
+            ),
+            **prefix_metrics(rollout.token_BGT, rollout.length_BG),
+            **(loader.metrics() if isinstance(loader, CurriculumLoader) else {}),
+        }
+
+    def _validate(self, state: State, step: int) -> None:
         rate = self._evaluate(state, step, "validation", self.config.evaluation.samples_per_problem)
+        if rate is None:
+            return
         results = self.run.progress.results
-        results["validation_pass_at_1_best"] = max(rate, results.get("validation_pass_at_1_best", 0.0))
+        results["validation_pass_at_1_best"] = max(rate, results.get("validation_pass_at_1_best") or 0.0)
         self._display.note(f"step {step}: held-out pass@1 {rate:.3f}")
 
-    def _test(self, state: TrainState, when: str) -> None:
+    def _test(self, state: State, when: str) -> None:
         step = 0 if when == "before" else self.config.steps
         rate = self._evaluate(state, step, "test", self.config.evaluation.test_samples_per_problem)
         self.run.progress.results[f"test_pass_at_1_{when}"] = rate
 
-    def _evaluate(self, state: TrainState, step: int, split: Split, samples_per_problem: int) -> float:
+    def _evaluate(self, state: State, step: int, split: Split, samples_per_problem: int) -> float | None:
         faults.point("evaluation", step)
         started = time.perf_counter()
         self._engine.sync(state.params, step)
@@ -188,10 +235,22 @@ class Trainer:
         self.run.metrics.write("evaluation", step, row)
         for sample in evaluation.samples(result.collected, self.config.evaluation.logged_samples):
             self.run.samples.write(step, {"split": split, **sample})
-        return result.metrics["eval/pass_at_1"]
+        errors, rate = result.metrics["eval/errors"], result.metrics["eval/pass_at_1"]
+        if errors:
+            self._display.note(
+                f"step {step}: the judge failed on {errors:.0f} of the {split} completions, which are left out of "
+                "pass@1; samples.jsonl has the reasons"
+            )
+        return rate if math.isfinite(rate) else None
 
-    def _warn_if_hopeless(self, step: int, row: Mapping[str, float]) -> None:
-        if row["solved_none"] > HOPELESS_SHARE and step % self.config.evaluation.every_steps == 1:
+    def _warn(self, step: int, row: Mapping[str, float]) -> None:
+        every = self.config.evaluation.every_steps
+        if row["verifier/errors"] and (step - 1) % every == 0:
+            self._display.note(
+                f"step {step}: the judge failed on {row['verifier/errors']:.0f} completions, which take no part in "
+                "training"
+            )
+        if row["solved_none"] > HOPELESS_SHARE and (step - 1) % every == 0:
             self._display.note(
                 f"step {step}: {row['solved_none']:.0%} of the groups have no right answer, so there is next to "
                 "nothing to learn from. Use easier problems, more completions_per_prompt, a longer cold start, or, if "
@@ -202,10 +261,21 @@ class Trainer:
         progress, limit = self.run.progress, self.config.algorithm.max_nonfinite_steps
         progress.nonfinite_in_a_row = progress.nonfinite_in_a_row + 1 if row["nonfinite_update"] else 0
         if progress.nonfinite_in_a_row >= limit:
-            raise NonFiniteTraining(
-                f"{limit} updates in a row had a gradient that was not finite; none of them was applied. "
-                "Lower optimizer.learning_rate, or start again from a checkpoint."
+            progress.nonfinite_in_a_row = 0
+            self.run.stop(
+                NonFiniteTraining(
+                    f"{limit} updates in a row had a gradient that was not finite; none of them was applied, and the "
+                    "state before them is saved. Lower optimizer.learning_rate or algorithm.kl_beta."
+                )
             )
+
+
+def _computed(metrics: dict[str, float]) -> dict[str, float]:
+    """Leaves out means over no token: a step without an active group has no entropy, and 0 would look like collapse."""
+    if metrics["trained_tokens"] > 0:
+        return metrics
+    means = ("loss", "policy_loss", "kl", "entropy", "grad_norm", "clip_ratio/", "sampling/")
+    return {name: value for name, value in metrics.items() if not name.startswith(means)}
 
 
 def _floats(metrics: Mapping[str, Any]) -> dict[str, float]:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from grpo_jax.algorithms import grpo
+from grpo_jax.algorithms import groups, grpo
 
 CASES = {
     case["name"]: case
@@ -52,10 +52,10 @@ def run(name, dtype, reward_BG=None):
             return grpo.grpo_loss(logprob, old, ref, mask_BGT, reward_BG, length_BG, config=config)
 
         (_, metrics), gradient = jax.value_and_grad(loss, has_aux=True)(logprob)
-        groups = grpo.group_weights(
-            reward_BG, length_BG, jnp.sum(mask_BGT, axis=2), jnp.ones_like(reward_BG, bool), config=config
-        )
-        return metrics, groups.advantage_BG, groups.active_B, gradient
+        shaped_BG = groups.shaped_reward(reward_BG, length_BG, config=config)
+        valid_BG = jnp.ones_like(reward_BG, bool)
+        weighed = groups.group_weights(shaped_BG, jnp.sum(mask_BGT, axis=2), valid_BG, config=config)
+        return metrics, weighed.advantage_BG, weighed.active_B, gradient
 
     return jax.tree.map(np.asarray, compute(logprob))
 

@@ -86,6 +86,7 @@ def test_run_folder_holds_everything(undisturbed: Path) -> None:
     kinds = [row["kind"] for row in rows(undisturbed)]
     # Cold start, two baselines, six steps with an evaluation after the third and the sixth, and the test.
     assert kinds == ["cold_start"] * 4 + ["evaluation"] * 2 + (["train"] * 3 + ["evaluation"]) * 2 + ["evaluation"]
+    assert all(row["skipped_update"] == 0 for row in rows(undisturbed) if row["kind"] == "train")
     start = json.loads((undisturbed / "run.json").read_text())["starts"][0]
     assert start["versions"]["jax"]
     assert "git" in json.dumps(start)

@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from grpo_jax.algorithms import reduce
 
@@ -60,3 +61,51 @@ def test_a_completion_without_tokens_weighs_nothing_and_stays_in_the_denominator
 
 def test_no_active_group_gives_weights_of_zero():
     np.testing.assert_array_equal(weights([[3, 2]], active_B=[False]), 0)
+
+
+GOLDEN_LOSS = np.array([[[-1.0, 0, 0], [1, 1, 1]]])
+GOLDEN_COUNT = [[1, 3]]
+
+
+def named_weights(name, token_count_BG, valid_BG=None, active_B=None, constant_tokens=4):
+    token_count_BG = jnp.array(token_count_BG)
+    valid_BG = jnp.ones(token_count_BG.shape, bool) if valid_BG is None else jnp.array(valid_BG)
+    active_B = jnp.ones(len(token_count_BG), bool) if active_B is None else jnp.array(active_B)
+    return reduce.completion_weight(
+        name, token_count_BG, valid_BG, active_B, constant_tokens=constant_tokens, dtype=jnp.dtype("float32")
+    )
+
+
+@pytest.mark.parametrize(("name", "wanted"), [("sequence_mean", 0.0), ("token_mean", 0.5), ("constant_length", 0.25)])
+def test_one_token_of_minus_one_and_three_of_one(name, wanted):
+    weight_BG = np.asarray(named_weights(name, GOLDEN_COUNT))
+    np.testing.assert_allclose(np.sum(weight_BG[:, :, None] * GOLDEN_LOSS), wanted, atol=1e-7)
+
+
+def test_token_mean_runs_over_the_tokens_of_all_active_groups():
+    # 1 + 2 tokens of the first group's valid completions, 5 + 0 + 1 of the second's; the third is inactive.
+    weight_BG = named_weights(
+        "token_mean",
+        [[1, 2, 4], [5, 0, 1], [7, 7, 7]],
+        [[True, True, False], [True, True, True], [True, True, True]],
+        [True, True, False],
+    )
+    np.testing.assert_allclose(weight_BG, np.array([[1, 1, 0], [1, 0, 1], [0, 0, 0]]) / 9, rtol=1e-6)
+
+
+def test_constant_length_divides_by_groups_completions_and_the_constant():
+    weight_BG = named_weights(
+        "constant_length",
+        [[1, 2, 4], [5, 0, 1], [7, 7, 7]],
+        [[True, True, False], [True, True, True], [True, True, True]],
+        [True, True, False],
+        constant_tokens=10,
+    )
+    wanted = [[1 / 40, 1 / 40, 0], [1 / 60, 0, 1 / 60], [0, 0, 0]]
+    np.testing.assert_allclose(weight_BG, wanted, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["sequence_mean", "token_mean", "constant_length"])
+def test_nothing_active_weighs_nothing_under_any_name(name):
+    np.testing.assert_array_equal(named_weights(name, [[3, 2]], active_B=[False]), 0)
+    np.testing.assert_array_equal(named_weights(name, [[3, 2]], [[False, False]]), 0)

@@ -309,19 +309,21 @@ def test_kill_during_a_save_leaves_the_older_step(tmp_path):
         import jax, numpy as np
         from grpo_jax.io.checkpoint import Checkpoints
         checkpoints = Checkpoints(sys.argv[1], keep=1)
-        state = {"w": jax.numpy.asarray(np.random.default_rng(0).normal(size=2**22), jax.numpy.float32)}
+        state = {"w": jax.numpy.asarray(np.random.default_rng(0).normal(size=2**24), jax.numpy.float32)}
         checkpoints.save(1, state, {"step": 1})
         checkpoints.wait()
         checkpoints.save(2, state, {"step": 2})
+        while os.listdir(sys.argv[1]) == ["1"]:
+            pass
         os.kill(os.getpid(), signal.SIGKILL)
     """
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(program), str(tmp_path)], check=False)
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(program), str(tmp_path)], check=False, timeout=60)
     assert done.returncode == -signal.SIGKILL
     names = {path.name for path in tmp_path.iterdir()}
     assert "1" in names
     assert len(names) == 2, "the kill came too late or too early to interrupt the save"
     assert "2" not in names
-    w = jnp.asarray(np.random.default_rng(0).normal(size=2**22), jnp.float32)
+    w = jnp.asarray(np.random.default_rng(0).normal(size=2**24), jnp.float32)
     restored = _restore(tmp_path, {"w": w})
     assert restored is not None
     assert restored.host_state == {"step": 1}

@@ -18,6 +18,7 @@ from grpo_jax.parallel import mesh as mesh_lib
 from grpo_jax.parallel import rules
 from grpo_jax.rollout.engine import Rollout
 from grpo_jax.training import completions, grpo, recipe
+from grpo_jax.training.judged import JudgedBatch
 
 B, G, P, T, V = 4, 4, 6, 8, 14
 SPEC = ModelSpec(
@@ -93,10 +94,15 @@ NONE_ACTIVE = np.array([[0] * 4, [1] * 4, [0.35] * 4, [0.7] * 4], np.float32)
 EVERYONE = np.ones((B, G), bool)
 
 
+def outcome(reward_BG, valid_BG):
+    """What a judge with a single reward says."""
+    return recipe.Outcome(reward_BG, reward_BG[:, :, None], valid_BG)
+
+
 def first_update(made, reward_BG=MIXED, valid_BG=EVERYONE, batch=None):
     """Gradient and metrics of one update."""
     state = fresh_state(made)
-    prepared, metrics = made.prepare(state, rollout() if batch is None else batch, reward_BG, valid_BG)
+    prepared, metrics = made.prepare(state, rollout() if batch is None else batch, outcome(reward_BG, valid_BG), 1)
     state, updated = made.update(state, prepared)
     gradient = optax.tree.get(state.optimizer, "mu")
     return jax.tree.map(np.asarray, (gradient, {**metrics, **updated}))
@@ -218,7 +224,7 @@ def test_invalid_completions_are_left_out():
 
 def test_rows_that_take_part_come_first_and_keep_their_order():
     state = fresh_state(made := make_recipe(4))
-    batch, _ = made.prepare(state, rollout(), TWO_ACTIVE, EVERYONE)
+    batch, _ = made.prepare(state, rollout(), outcome(TWO_ACTIVE, EVERYONE), 1)
     rows = jax.tree.map(lambda array: np.asarray(array).reshape(-1, *array.shape[2:]), batch.micro_batches.rows)
     order = [*range(4, 8), *range(12, 16), *range(0, 4), *range(8, 12)]
     np.testing.assert_array_equal(rows.token_NT, rollout().token_BGT.reshape(16, T)[order])
@@ -229,7 +235,7 @@ def test_rows_that_take_part_come_first_and_keep_their_order():
 
 def test_log_probabilities_of_inactive_micro_batches_are_not_computed():
     state = fresh_state(made := make_recipe(4, old_logprobs="trainer"))
-    batch, _ = made.prepare(state, rollout(), TWO_ACTIVE, EVERYONE)
+    batch, _ = made.prepare(state, rollout(), outcome(TWO_ACTIVE, EVERYONE), 1)
     for logprob_MNT in (batch.micro_batches.old_logprob_NT, batch.micro_batches.ref_logprob_NT):
         assert np.all(np.asarray(logprob_MNT)[:2] < 0)
         np.testing.assert_array_equal(logprob_MNT[2:], 0)
@@ -271,7 +277,7 @@ def test_nan_in_rows_and_pads_that_take_no_part_changes_nothing_bit_for_bit():
 def stepped_state(made):
     """A state with moments and a counter that are not zero."""
     state = fresh_state(made)
-    batch, _ = made.prepare(state, rollout(), MIXED, EVERYONE)
+    batch, _ = made.prepare(state, rollout(), outcome(MIXED, EVERYONE), 1)
     state, metrics = made.update(state, batch)
     assert metrics["skipped_update"] == metrics["nonfinite_update"] == 0
     assert state.updates == 1
@@ -282,7 +288,7 @@ def test_without_an_active_group_nothing_moves():
     state = stepped_state(made := make_recipe(optimizer=ADAM))
     before = jax.tree.map(np.array, state)
     assert any(np.any(leaf != 0) for leaf in jax.tree.leaves(optax.tree.get(before.optimizer, "mu")))
-    batch, prepared = made.prepare(state, rollout(), NONE_ACTIVE, EVERYONE)
+    batch, prepared = made.prepare(state, rollout(), outcome(NONE_ACTIVE, EVERYONE), 1)
     state, metrics = made.update(state, batch)
     assert_bit_equal(jax.tree.map(np.asarray, state), before)
     assert prepared["micro_batches"] == prepared["active_group_ratio"] == prepared["trained_tokens"] == 0
@@ -307,7 +313,7 @@ def test_a_gradient_that_is_not_finite_is_refused_and_flagged():
     before = jax.tree.map(np.array, state)
     broken = rollout().logprob_BGT.copy()
     broken[1, 1, 0] = np.nan
-    batch, _ = made.prepare(state, rollout()._replace(logprob_BGT=broken), MIXED, EVERYONE)
+    batch, _ = made.prepare(state, rollout()._replace(logprob_BGT=broken), outcome(MIXED, EVERYONE), 1)
     state, metrics = made.update(state, batch)
     assert_bit_equal(jax.tree.map(np.asarray, state), before)
     assert (metrics["nonfinite_update"], metrics["skipped_update"]) == (1, 0)
@@ -319,7 +325,7 @@ def test_a_gradient_that_is_not_finite_is_refused_and_flagged():
 def test_a_second_pass_over_the_batch_meets_frozen_old_log_probabilities():
     large = dataclasses.replace(ADAM, learning_rate=0.2, weight_decay=0.0)
     state = fresh_state(made := make_recipe(optimizer=large, old_logprobs="trainer"))
-    batch, _ = made.prepare(state, rollout(), MIXED, EVERYONE)
+    batch, _ = made.prepare(state, rollout(), outcome(MIXED, EVERYONE), 1)
     frozen = np.array(batch.micro_batches.old_logprob_NT)
     state, first = made.update(state, batch)
     state, second = made.update(state, batch)
@@ -336,8 +342,8 @@ def test_a_second_pass_over_the_batch_meets_frozen_old_log_probabilities():
 
 def test_old_log_probabilities_come_from_where_the_configuration_says():
     state = fresh_state(made := make_recipe())
-    sampler, _ = made.prepare(state, rollout(), MIXED, EVERYONE)
-    trainer, _ = make_recipe(old_logprobs="trainer").prepare(state, rollout(), MIXED, EVERYONE)
+    sampler, _ = made.prepare(state, rollout(), outcome(MIXED, EVERYONE), 1)
+    trainer, _ = make_recipe(old_logprobs="trainer").prepare(state, rollout(), outcome(MIXED, EVERYONE), 1)
 
     def flat(batch):
         return np.asarray(batch.micro_batches.old_logprob_NT).reshape(B, G, T)
@@ -356,20 +362,20 @@ def test_the_mask_comes_from_lengths_and_not_from_ids():
     token_NT = jnp.array([[5, 2, 2, 2], [2, 5, 2, 2]])
     ones = jnp.ones(2)
     empty = jnp.zeros((2, 4))
-    rows = completions.Rows(token_NT[:, :1], jnp.array([1, 1]), token_NT, jnp.array([2, 3]), empty, ones, ones)
+    rows = completions.Rows(token_NT[:, :1], jnp.array([1, 1]), token_NT, jnp.array([2, 3]), empty, empty + 1, ones)
     np.testing.assert_array_equal(rows.mask_NT, [[1, 1, 0, 0], [1, 1, 1, 0]])
 
     def loss(logprob_NT):
         config = grpo_algorithm.GRPOLossConfig(kl_beta=0.0)
-        return grpo_algorithm.grpo_objective(logprob_NT, empty, None, rows.mask_NT, ones, ones, config=config)[0]
+        return grpo_algorithm.grpo_objective(logprob_NT, empty, None, rows.mask_NT, empty + 1, ones, config=config)[0]
 
     np.testing.assert_array_equal(jax.grad(loss)(empty), [[-1, -1, 0, 0], [-1, -1, -1, 0]])
 
 
 def test_a_row_of_weight_zero_is_masked_out():
-    tokens, ones = jnp.zeros((2, 3), int), jnp.ones(2)
+    tokens = jnp.zeros((2, 3), int)
     rows = completions.Rows(
-        tokens, jnp.array([3, 3]), tokens, jnp.array([3, 3]), jnp.zeros((2, 3)), ones, jnp.array([0.0, 0.5])
+        tokens, jnp.array([3, 3]), tokens, jnp.array([3, 3]), *[jnp.zeros((2, 3))] * 2, jnp.array([0.0, 0.5])
     )
     np.testing.assert_array_equal(rows.mask_NT, [[0, 0, 0], [1, 1, 1]])
 
@@ -377,7 +383,7 @@ def test_a_row_of_weight_zero_is_masked_out():
 @jax.jit
 def padded_logprobs(params, prompt_NP, prompt_length_N, token_NT, length_N):
     nothing = jnp.zeros(token_NT.shape)
-    rows = completions.Rows(prompt_NP, prompt_length_N, token_NT, length_N, nothing, nothing[:, 0], nothing[:, 0])
+    rows = completions.Rows(prompt_NP, prompt_length_N, token_NT, length_N, nothing, nothing, nothing[:, 0])
     return completions.completion_logprobs(params, SPEC, rows, TEMPERATURE)
 
 
@@ -417,7 +423,7 @@ def test_steady_state_compiles_once():
     state = fresh_state(made)
     programs = []
     for reward_BG in (MIXED, TWO_ACTIVE, NONE_ACTIVE, MIXED):
-        batch, _ = made.prepare(state, rollout(), reward_BG, EVERYONE)
+        batch, _ = made.prepare(state, rollout(), outcome(reward_BG, EVERYONE), 1)
         state, _ = made.update(state, batch)
         programs.append((grpo.prepare_batch._cache_size(), grpo.update_step._cache_size()))
     assert len(set(programs)) == 1, programs
@@ -428,10 +434,13 @@ def test_prepare_and_update_lower_from_shapes_alone():
     static = made.update.keywords["static"]
     params = recipe.abstract_params(SPEC)
     state = jax.eval_shape(made.init, params)
-    arrays = (*rollout()[:5], MIXED, EVERYONE)
-    judged = grpo.JudgedBatch(*(jax.ShapeDtypeStruct(array.shape, array.dtype) for array in arrays))
-    lowered = grpo.prepare_batch.lower(state.params, state.reference, judged, static=static)
-    batch, _ = lowered.out_info
+    arrays = (*rollout()[:5], MIXED, MIXED, MIXED[:, :, None], EVERYONE)
+    judged = JudgedBatch(*(jax.ShapeDtypeStruct(array.shape, array.dtype) for array in arrays))
+    number = jax.ShapeDtypeStruct((), np.float32)
+    weighed, _ = grpo.weigh_groups.lower(state.reference, judged, number, number, static=static).out_info
+    batch = grpo.prepare_batch.lower(
+        state.params, state.reference, judged, judged.sampler_logprob_BGT, weighed.weight_BG, static=static
+    ).out_info
     assert batch.micro_batches.old_logprob_NT.shape == (2, 8, T)
     new_state, metrics = grpo.update_step.lower(state, batch, **made.update.keywords).out_info
     chex.assert_trees_all_equal_shapes_and_dtypes(new_state, state)

@@ -1,0 +1,1 @@
+"""Published settings of the objective, for configurations to put over their own."""
