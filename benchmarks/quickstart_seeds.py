@@ -1,20 +1,18 @@
 """Runs the quickstart for several seeds and makes the figures of docs/quickstart.md.
 
-python benchmarks/quickstart_seeds.py [--seeds 0 1 2] [--runs runs/seeds] [--config configs/quickstart.py]
+python -m benchmarks.quickstart_seeds [--seeds 0 1 2] [--runs runs/seeds] [--config configs/quickstart.py]
 
 Finished runs in the folder are used again. Writes docs/images/quickstart_seeds.png and docs/quickstart_seeds.json.
 """
 
 import argparse
 import json
-import subprocess
-import sys
 from pathlib import Path
 
+from benchmarks.runs import REPOSITORY, finished
 from grpo_jax.io.metrics import read_metrics
-from grpo_jax.io.plots import plot_seeds
+from grpo_jax.io.plots import plot_runs
 
-REPOSITORY = Path(__file__).resolve().parents[1]
 SHOWN_STEPS = (0, 20, 40, 80, 120, 160, 200)
 
 
@@ -29,9 +27,7 @@ def main() -> None:
     curves, rows = {}, []
     for seed in arguments.seeds:
         folder = arguments.runs / f"{Path(arguments.config).stem}-{seed}"
-        if not (folder / "summary.json").exists():
-            command = [sys.executable, "-m", "grpo_jax.train", "--config", arguments.config]
-            subprocess.run([*command, f"--config.seed={seed}", f"--workdir={folder}"], check=True, cwd=REPOSITORY)
+        finished(folder, arguments.config, {"seed": seed})
         metrics = read_metrics(folder / "metrics.jsonl")
         summary = json.loads((folder / "summary.json").read_text())
         curves[f"seed {seed}"] = metrics
@@ -53,7 +49,7 @@ def main() -> None:
                 "wall_seconds": round(summary["seconds"]),
             }
         )
-    plot_seeds(curves, REPOSITORY / "docs" / "images" / f"{arguments.name}.png")
+    plot_runs(curves, REPOSITORY / "docs" / "images" / f"{arguments.name}.png", mean=True)
     (REPOSITORY / "docs" / f"{arguments.name}.json").write_text(json.dumps(rows, indent=2) + "\n")
     print(json.dumps(rows, indent=2))
 

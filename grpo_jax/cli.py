@@ -102,6 +102,9 @@ def run(main: Callable[[], int], exit_codes: dict[type[BaseException], int] | No
     except tuple(known) as error:
         status = next(code for kind, code in known.items() if isinstance(error, kind))
         print(f"error: {error}" if status else str(error), file=sys.stderr)
+    except KeyboardInterrupt:
+        print("interrupted; what was saved goes on with the same --workdir", file=sys.stderr)
+        status = 130
     except Exception:
         traceback.print_exc()
         status = 1

@@ -71,12 +71,13 @@ def plot_curves(metrics: Rows, path: Path) -> bool:
     return True
 
 
-def plot_seeds(runs: Mapping[str, Rows], path: Path) -> bool:
-    """Draws held-out pass@1 of several runs of one config against the step, with their mean.
+def plot_runs(runs: Mapping[str, Rows], path: Path, *, mean: bool = False) -> bool:
+    """Draws held-out pass@1 of several runs against the step.
 
     Args:
         runs: Rows as ``read_metrics`` returns them, by label (``"seed 0"``).
         path: The PNG, replaced if it exists.
+        mean: Draw the mean of the runs too, as for seeds of one config.
 
     Returns:
         False if no run has an evaluation, and then no file is written.
@@ -91,7 +92,7 @@ def plot_seeds(runs: Mapping[str, Rows], path: Path) -> bool:
         axes.plot(steps, values, color=_COLORS[index % len(_COLORS)], linewidth=1.2, alpha=0.8, label=label)
     by_step = [dict(zip(steps, values, strict=True)) for steps, values in curves.values()]
     shared = sorted(set.intersection(*(set(values) for values in by_step)))
-    if len(curves) > 1 and shared:
+    if mean and shared:
         means = [math.fsum(values[step] for values in by_step) / len(by_step) for step in shared]
         axes.plot(shared, means, color=_INK, linewidth=2.4, label="mean")
     axes.legend(frameon=False, fontsize=8, loc="lower right")

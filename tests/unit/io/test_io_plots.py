@@ -3,7 +3,7 @@ import math
 import pytest
 from matplotlib.figure import Figure
 
-from grpo_jax.io.plots import plot_curves, plot_seeds
+from grpo_jax.io.plots import plot_curves, plot_runs
 
 
 def _evaluations(offset=0.0, steps=range(0, 201, 20)):
@@ -75,14 +75,14 @@ def test_missing_metrics_get_no_chart(tmp_path, figure):
 def test_nothing_to_draw_writes_nothing(tmp_path):
     path = tmp_path / "curves.png"
     assert not plot_curves([{"kind": "cold_start", "step": 0, "loss": 1.0}], path)
-    assert not plot_seeds({"seed 0": _training(2)}, path)
+    assert not plot_runs({"seed 0": _training(2)}, path)
     assert not path.exists()
 
 
 def test_seeds_and_their_mean(tmp_path, figure):
     path = tmp_path / "seeds.png"
     runs = {"seed 0": _evaluations(0.1), "seed 1": _evaluations(0.3, range(0, 101, 20)), "seed 2": []}
-    assert plot_seeds(runs, path)
+    assert plot_runs(runs, path, mean=True)
     assert path.read_bytes().startswith(b"\x89PNG")
     (axes,) = figure().axes
     assert [line.get_label() for line in axes.lines] == ["seed 0", "seed 1", "mean"]
