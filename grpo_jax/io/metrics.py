@@ -146,7 +146,7 @@ def write_summary(path: Path, summary: Mapping[str, Any]) -> None:
 
 def _whole_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yields each row with the byte position of its end; a last line without its newline is left out."""
-    position = 0
+    position, last = 0, -1
     with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
             if not line.endswith(b"\n"):
@@ -154,15 +154,16 @@ def _whole_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             position += len(line)
             try:
                 row = json.loads(line)
-                found = row["row"]
+                found = int(row["row"])
             except (ValueError, TypeError, KeyError):
-                row, found = {}, None
-            if found != number - 1:
+                row, found = {}, -1
+            if found <= last:
                 raise RecordsDamaged(
-                    f"{path}, line {number}: got {line[:60]!r}, wanted a JSON object whose 'row' is {number - 1}. "
+                    f"{path}, line {number}: got {line[:60]!r}, wanted a JSON object with 'row' above {last}. "
                     "Restore the file from a copy, or start again in a new run folder."
                 )
-            yield position, {"row": found, **row}
+            last = found
+            yield position, {**row, "row": found}
 
 
 def _finite(values: Mapping[str, Any]) -> dict[str, Any]:
