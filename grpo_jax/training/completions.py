@@ -41,6 +41,18 @@ class Rows(NamedTuple):
         return (index_NT < self.length_N[..., None]) & (self.weight_N[..., None] > 0)
 
 
+class PreparedBatch(NamedTuple):
+    """Micro-batches of one shape, of which training visits the first ``count``.
+
+    Attributes:
+        micro_batches: Rows, and what the algorithm knows of them; every array has a leading axis M.
+        count: Micro-batches with at least one row that takes part.
+    """
+
+    micro_batches: Any
+    count: Int[Array, ""]
+
+
 def hidden_states(params: decoder.Parameters, spec: ModelSpec, rows: Rows) -> Float[Array, "N T D"]:
     """Final hidden states from which each token of the completions was sampled.
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 
 from grpo_jax.algorithms import groups, grpo, reduce
 from grpo_jax.algorithms.settings import GRPOLossConfig
@@ -42,18 +42,6 @@ class ScoredRows(NamedTuple):
     rows: completions.Rows
     old_logprob_NT: Float[Array, "N T"]
     ref_logprob_NT: Float[Array, "N T"] | None
-
-
-class PreparedBatch(NamedTuple):
-    """Micro-batches of one shape, of which training visits the first ``count``.
-
-    Attributes:
-        micro_batches: Every array has a leading axis M.
-        count: Micro-batches with at least one row that takes part.
-    """
-
-    micro_batches: ScoredRows
-    count: Int[Array, ""]
 
 
 class _Static(NamedTuple):
@@ -128,7 +116,7 @@ def prepare_batch(
     weight_BG: Float[Array, "B G"],
     *,
     static: _Static,
-) -> PreparedBatch:
+) -> completions.PreparedBatch:
     """Takes out what takes no part and works out the log-probabilities that stay fixed during the update.
 
     Args:
@@ -145,13 +133,15 @@ def prepare_batch(
     rows, count = completions.compacted(judged.rows(advantage_BGT, weight_BG), static.micro_batch_rows)
     score = lambda of: completions.score(of, static.spec, rows, count, static.temperature)  # noqa: E731
     old_logprob_MNT = rows.sampler_logprob_NT if static.old_logprobs == "sampler" else score(params)
-    return PreparedBatch(ScoredRows(rows, old_logprob_MNT, None if reference is None else score(reference)), count)
+    return completions.PreparedBatch(
+        ScoredRows(rows, old_logprob_MNT, None if reference is None else score(reference)), count
+    )
 
 
 @functools.partial(jax.jit, static_argnames=("static", "optimizer", "schedule"), donate_argnames="state")
 def update_step(
     state: TrainState,
-    batch: PreparedBatch,
+    batch: completions.PreparedBatch,
     *,
     static: _Static,
     optimizer: optax.GradientTransformation,
@@ -249,7 +239,9 @@ def make_recipe(config: RunConfig, spec: ModelSpec) -> Recipe:
         reference = jax.tree.map(copy, params) if algorithm.kl_beta > 0 else None
         return init_state(params, optimizer, reference)
 
-    def prepare(state: TrainState, rollout: Rollout, outcome: Outcome, step: int) -> tuple[PreparedBatch, Metrics]:
+    def prepare(
+        state: TrainState, rollout: Rollout, outcome: Outcome, step: int
+    ) -> tuple[completions.PreparedBatch, Metrics]:
         judged = judged_batch(rollout, outcome, algorithm)
         penalty, budget_tokens = length_schedule(algorithm, step)
         weighed, metrics = weigh_groups(

@@ -69,18 +69,6 @@ class ScoredRows(NamedTuple):
     return_NT: Float[Array, "N T"]
 
 
-class PreparedBatch(NamedTuple):
-    """Micro-batches of one shape, of which training visits the first ``count``.
-
-    Attributes:
-        micro_batches: Every array has a leading axis M.
-        count: Micro-batches with at least one row that takes part.
-    """
-
-    micro_batches: ScoredRows
-    count: Int[Array, ""]
-
-
 class _Static(NamedTuple):
     spec: ModelSpec
     algorithm: AlgorithmConfig
@@ -114,7 +102,7 @@ def prepare_batch(
     length_budget_tokens: Float[Array, ""],
     *,
     static: _Static,
-) -> tuple[PreparedBatch, Metrics]:
+) -> tuple[completions.PreparedBatch, Metrics]:
     """Works out values, rewards per token, returns and advantages over the whole batch.
 
     Args:
@@ -151,7 +139,7 @@ def prepare_batch(
     advantage = jax.vmap(estimate)(reward, old_value, mask)
     returns = advantage + old_value
     rows = rows._replace(advantage_NT=gae.whitened(advantage, mask, deviation_epsilon=DEVIATION_EPSILON))
-    batch = PreparedBatch(ScoredRows(rows, old_logprob, old_value, returns), count)
+    batch = completions.PreparedBatch(ScoredRows(rows, old_logprob, old_value, returns), count)
     return batch, metrics | _batch_metrics(judged, shaped_BG, weight_BG) | {
         "micro_batches": count,
         "advantage_mean": reduce.masked_mean(advantage, mask),
@@ -205,7 +193,7 @@ def _value_share(
 @functools.partial(jax.jit, static_argnames=("static", "optimizers", "schedule"), donate_argnames="state")
 def update_step(
     state: PPOState,
-    batch: PreparedBatch,
+    batch: completions.PreparedBatch,
     *,
     static: _Static,
     optimizers: _Optimizers,
@@ -279,7 +267,9 @@ def make_recipe(config: RunConfig, spec: ModelSpec) -> Recipe:
             init_state(critic_lib.init_critic(params, spec), optimizers.critic, None),
         )
 
-    def prepare(state: PPOState, rollout: Rollout, outcome: Outcome, step: int) -> tuple[PreparedBatch, Metrics]:
+    def prepare(
+        state: PPOState, rollout: Rollout, outcome: Outcome, step: int
+    ) -> tuple[completions.PreparedBatch, Metrics]:
         judged = judged_batch(rollout, outcome, config.algorithm)
         penalty, budget_tokens = length_schedule(config.algorithm, step)
         return prepare_batch(state, judged, jnp.float32(penalty), jnp.float32(budget_tokens), static=static)
