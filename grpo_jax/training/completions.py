@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from grpo_jax.algorithms import logprobs
+from grpo_jax.algorithms import logprobs, reduce
 from grpo_jax.models import decoder
 from grpo_jax.models.spec import ModelSpec
 from grpo_jax.parallel import rules
@@ -179,6 +179,45 @@ def accumulate_gradients(
         return jax.tree.map(jnp.add, gradients, new_gradients), sums
 
     return jax.lax.fori_loop(0, count, body, (jax.tree.map(jnp.zeros_like, params), sums))
+
+
+def observed_sums(scored: logprobs.TokenLogprobs, rows: Rows) -> dict[str, Float[Array, ""]]:
+    """What is only watched of the current policy, as sums over counted tokens; carries no gradient.
+
+    Args:
+        scored: Log-probabilities and entropies of N completions.
+        rows: The completions.
+
+    Returns:
+        Sums of entropy and of the distance to the sampler's log-probabilities, and its maximum.
+    """
+    mask_NT = rows.mask_NT
+    mismatch_NT = jnp.abs(jax.lax.stop_gradient(scored.logprob_NT) - rows.sampler_logprob_NT)
+    return {
+        "entropy": reduce.masked_sum(scored.entropy_NT, mask_NT),
+        "mismatch": reduce.masked_sum(mismatch_NT, mask_NT),
+        "mismatch_max": jnp.max(jnp.where(mask_NT, mismatch_NT, 0)),
+    }
+
+
+def observed_metrics(sums: dict[str, Float[Array, ""]]) -> dict[str, Float[Array, ""]]:
+    """Means over counted tokens, under the names of the metrics file.
+
+    Args:
+        sums: From ``observed_sums``, with ``tokens``, ``clipped_low`` and ``clipped_high`` of the objective.
+
+    Returns:
+        Metrics by name.
+    """
+    tokens = jnp.maximum(sums["tokens"], 1)
+    return {
+        "entropy": sums["entropy"] / tokens,
+        "clip_ratio/low_mean": sums["clipped_low"] / tokens,
+        "clip_ratio/high_mean": sums["clipped_high"] / tokens,
+        "clip_ratio/region_mean": (sums["clipped_low"] + sums["clipped_high"]) / tokens,
+        "sampling/sampling_logp_difference/mean": sums["mismatch"] / tokens,
+        "sampling/sampling_logp_difference/max": sums["mismatch_max"],
+    }
 
 
 def _combine(name: str, total: jax.Array, new: jax.Array) -> jax.Array:

@@ -24,6 +24,7 @@ from grpo_jax.training.recipe import (
     Recipe,
     TrainState,
     apply_gradients,
+    frozen_copy,
     init_state,
     learning_rate_schedule,
     make_optimizer,
@@ -96,14 +97,11 @@ def weigh_groups(
     parts_BGK = jnp.concatenate([judged.part_BGK, penalty_BG[:, :, None]], axis=2)
     weighed = groups.group_weights(shaped_BG, judged.length_BG, judged.valid_BG, parts_BGK, config=loss)
     active_ratio = jnp.mean(weighed.active_B, dtype=jnp.float32)
-    trained = jnp.sum(judged.length_BG * (weighed.weight_BG > 0))
-    return weighed, {
+    return weighed, judged.token_metrics(weighed.weight_BG) | {
         "active_group_ratio": active_ratio,
         "frac_reward_zero_std": 1 - active_ratio,
         "shaped_reward": reduce.masked_mean(shaped_BG, judged.valid_BG),
         "advantage_mean": reduce.masked_mean(weighed.advantage_BG, judged.valid_BG),
-        "trained_tokens": trained,
-        "saved_tokens": jnp.sum(judged.length_BG) - trained,
     }
 
 
@@ -174,28 +172,17 @@ def update_step(
             rows.sampler_logprob_NT,
             config=static.loss,
         )
-        mismatch_NT = jnp.abs(jax.lax.stop_gradient(scored.logprob_NT) - rows.sampler_logprob_NT)
-        sums["entropy"] = reduce.masked_sum(scored.entropy_NT, mask_NT)
-        sums["mismatch"] = reduce.masked_sum(mismatch_NT, mask_NT)
-        sums["mismatch_max"] = jnp.max(jnp.where(mask_NT, mismatch_NT, 0))
-        return loss, sums
+        return loss, sums | completions.observed_sums(scored, rows)
 
     gradients, sums = completions.accumulate_gradients(objective, state.params, *batch)
     learning_rate = jnp.asarray(schedule(state.updates), jnp.float32)
     state, metrics = apply_gradients(state, gradients, optimizer, batch.count > 0)
-    tokens = jnp.maximum(sums["tokens"], 1)
     if batch.micro_batches.ref_logprob_NT is not None:
-        metrics["kl"] = sums["kl"] / tokens
-    return state, metrics | {
+        metrics["kl"] = sums["kl"] / jnp.maximum(sums["tokens"], 1)
+    return state, metrics | completions.observed_metrics(sums) | {
         "loss": sums["loss"],
         "policy_loss": sums["policy_loss"],
-        "entropy": sums["entropy"] / tokens,
         "learning_rate": learning_rate,
-        "clip_ratio/low_mean": sums["clipped_low"] / tokens,
-        "clip_ratio/high_mean": sums["clipped_high"] / tokens,
-        "clip_ratio/region_mean": (sums["clipped_low"] + sums["clipped_high"]) / tokens,
-        "sampling/sampling_logp_difference/mean": sums["mismatch"] / tokens,
-        "sampling/sampling_logp_difference/max": sums["mismatch_max"],
     }
 
 
@@ -234,9 +221,7 @@ def make_recipe(config: RunConfig, spec: ModelSpec) -> Recipe:
     schedule = learning_rate_schedule(config.optimizer, total_updates)
 
     def init(params: decoder.Parameters) -> TrainState:
-        # jnp.copy: the update reuses the policy's buffers, the reference must not share them.
-        copy = lambda leaf: jnp.copy(leaf).astype(spec.compute_dtype)  # noqa: E731
-        reference = jax.tree.map(copy, params) if algorithm.kl_beta > 0 else None
+        reference = frozen_copy(params, spec) if algorithm.kl_beta > 0 else None
         return init_state(params, optimizer, reference)
 
     def prepare(

@@ -13,7 +13,7 @@ from grpo_jax.rollout.engine import Rollout, length_bucket
 from grpo_jax.rollout.prefixes import prefix_mean
 from grpo_jax.rollout.repetition import repetition_penalty
 from grpo_jax.training import completions
-from grpo_jax.training.recipe import Outcome
+from grpo_jax.training.recipe import Metrics, Outcome
 
 SMALLEST_LENGTH_BUCKET_TOKENS = 32
 
@@ -56,6 +56,11 @@ class JudgedBatch(NamedTuple):
             advantage_NT=flat(advantage_BGT),
             weight_N=flat(weight_BG),
         )
+
+    def token_metrics(self, weight_BG: Float[Array, "B G"]) -> Metrics:
+        """Sampled tokens that are trained on, and those that are not because their completion has no weight."""
+        trained = jnp.sum(self.length_BG * (weight_BG > 0))
+        return {"trained_tokens": trained, "saved_tokens": jnp.sum(self.length_BG) - trained}
 
 
 def judged_batch(rollout: Rollout, outcome: Outcome, algorithm: AlgorithmConfig) -> JudgedBatch:

@@ -22,6 +22,7 @@ from grpo_jax.training.recipe import (
     Recipe,
     TrainState,
     apply_gradients,
+    frozen_copy,
     init_state,
     learning_rate_schedule,
     make_optimizer,
@@ -140,20 +141,12 @@ def prepare_batch(
     returns = advantage + old_value
     rows = rows._replace(advantage_NT=gae.whitened(advantage, mask, deviation_epsilon=DEVIATION_EPSILON))
     batch = completions.PreparedBatch(ScoredRows(rows, old_logprob, old_value, returns), count)
-    return batch, metrics | _batch_metrics(judged, shaped_BG, weight_BG) | {
+    return batch, metrics | judged.token_metrics(weight_BG) | {
+        "shaped_reward": reduce.masked_mean(shaped_BG, judged.valid_BG),
         "micro_batches": count,
         "advantage_mean": reduce.masked_mean(advantage, mask),
         "value_mean": reduce.masked_mean(old_value, mask),
         "value_explained_variance": critic_lib.explained_variance(advantage, returns, mask),
-    }
-
-
-def _batch_metrics(judged: JudgedBatch, shaped_BG: jax.Array, weight_BG: jax.Array) -> Metrics:
-    trained = jnp.sum(judged.length_BG * (weight_BG > 0))
-    return {
-        "shaped_reward": reduce.masked_mean(shaped_BG, judged.valid_BG),
-        "trained_tokens": trained,
-        "saved_tokens": jnp.sum(judged.length_BG) - trained,
     }
 
 
@@ -170,11 +163,7 @@ def _policy_share(
         rows.weight_N,
         clip_epsilon=static.ppo.clip_epsilon,
     )
-    mismatch_NT = jnp.abs(jax.lax.stop_gradient(scored.logprob_NT) - rows.sampler_logprob_NT)
-    sums["entropy"] = reduce.masked_sum(scored.entropy_NT, mask_NT)
-    sums["mismatch"] = reduce.masked_sum(mismatch_NT, mask_NT)
-    sums["mismatch_max"] = jnp.max(jnp.where(mask_NT, mismatch_NT, 0))
-    return loss, sums
+    return loss, sums | completions.observed_sums(scored, rows)
 
 
 def _value_share(
@@ -220,8 +209,7 @@ def update_step(
     learning_rate = jnp.asarray(schedule(state.updates), jnp.float32)
     actor, metrics = apply_gradients(state.actor, actor_gradients, optimizers.actor, wanted & finite)
     critic, critic_metrics = apply_gradients(state.critic, critic_gradients, optimizers.critic, wanted & finite)
-    tokens = jnp.maximum(sums["tokens"], 1)
-    return PPOState(actor, critic), {
+    return PPOState(actor, critic), completions.observed_metrics(sums) | {
         "loss": sums["loss"] + value_sums["loss"],
         "policy_loss": sums["loss"],
         "value_loss": value_sums["loss"],
@@ -229,14 +217,8 @@ def update_step(
         "value_grad_norm": critic_metrics["grad_norm"],
         "skipped_update": (~wanted).astype(jnp.float32),
         "nonfinite_update": (wanted & ~finite).astype(jnp.float32),
-        "entropy": sums["entropy"] / tokens,
         "learning_rate": learning_rate,
-        "clip_ratio/low_mean": sums["clipped_low"] / tokens,
-        "clip_ratio/high_mean": sums["clipped_high"] / tokens,
-        "clip_ratio/region_mean": (sums["clipped_low"] + sums["clipped_high"]) / tokens,
-        "clip_ratio/value_mean": value_sums["value_clipped"] / tokens,
-        "sampling/sampling_logp_difference/mean": sums["mismatch"] / tokens,
-        "sampling/sampling_logp_difference/max": sums["mismatch_max"],
+        "clip_ratio/value_mean": value_sums["value_clipped"] / jnp.maximum(sums["tokens"], 1),
     }
 
 
@@ -260,8 +242,7 @@ def make_recipe(config: RunConfig, spec: ModelSpec) -> Recipe:
     schedule = learning_rate_schedule(config.optimizer, total_updates)
 
     def init(params: decoder.Parameters) -> PPOState:
-        copy = lambda leaf: jnp.copy(leaf).astype(spec.compute_dtype)  # noqa: E731
-        reference = jax.tree.map(copy, params) if settings.kl_beta > 0 else None
+        reference = frozen_copy(params, spec) if settings.kl_beta > 0 else None
         return PPOState(
             init_state(params, optimizers.actor, reference),
             init_state(critic_lib.init_critic(params, spec), optimizers.critic, None),

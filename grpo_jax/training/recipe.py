@@ -120,6 +120,11 @@ def init_state(params: decoder.Parameters, optimizer: optax.GradientTransformati
     return TrainState(params, optimizer.init(params), jnp.int32(0), reference)
 
 
+def frozen_copy(params: decoder.Parameters, spec: ModelSpec) -> decoder.Parameters:
+    """The reference: the parameters in the compute dtype, in buffers that the policy's update does not reuse."""
+    return jax.tree.map(lambda leaf: jnp.copy(leaf).astype(spec.compute_dtype), params)
+
+
 def apply_gradients(
     state: TrainState,
     gradients: decoder.Parameters,
