@@ -48,16 +48,14 @@ def shaped_reward(
     Returns:
         What the group statistics are taken of.
     """
-    shaped_BG = rewards.length_regularized(
+    shaped_BG = rewards.length_shaped(
         reward_BG,
         length_BG,
         penalty=config.length_penalty if length_penalty is None else length_penalty,
         budget_tokens=config.length_budget_tokens if length_budget_tokens is None else length_budget_tokens,
+        overlong_max_tokens=config.overlong_max_tokens,
+        overlong_cache_tokens=config.overlong_cache_tokens,
     )
-    if config.overlong_max_tokens > 0:
-        shaped_BG = shaped_BG + rewards.soft_overlong(
-            length_BG, max_tokens=config.overlong_max_tokens, cache_tokens=config.overlong_cache_tokens
-        ).astype(reward_BG.dtype)
     if config.kl_beta > 0 and config.kl_placement == "reward":
         assert kl_BG is not None, "kl_placement='reward' needs each completion's KL"
         shaped_BG = shaped_BG - config.kl_beta * kl_BG

@@ -53,3 +53,33 @@ def soft_overlong(length_BG: Int[Array, "B G"], *, max_tokens: int, cache_tokens
     """
     over_BG = (length_BG - (max_tokens - cache_tokens)).astype(jnp.float32) / cache_tokens
     return 0 - jnp.clip(over_BG, 0, 1)
+
+
+@jaxtyped(typechecker=beartype)
+def length_shaped(
+    reward_BG: Float[Array, "B G"],
+    length_BG: Int[Array, "B G"],
+    *,
+    penalty: float | Float[Array, ""],
+    budget_tokens: int | Float[Array, ""],
+    overlong_max_tokens: int,
+    overlong_cache_tokens: int,
+) -> Float[Array, "B G"]:
+    """Both penalties on length: ``length_regularized``, and ``soft_overlong`` where it is in use.
+
+    Args:
+        reward_BG: Raw rewards.
+        length_BG: Completion lengths in tokens, the end-of-sequence token counted.
+        penalty: Reward lost per token over the budget.
+        budget_tokens: Length in tokens up to which nothing is lost.
+        overlong_max_tokens: ``max_tokens`` of ``soft_overlong``; 0 leaves it out.
+        overlong_cache_tokens: Its ``cache_tokens``.
+
+    Returns:
+        The rewards after them, in the dtype of ``reward_BG``.
+    """
+    shaped_BG = length_regularized(reward_BG, length_BG, penalty=penalty, budget_tokens=budget_tokens)
+    if overlong_max_tokens == 0:
+        return shaped_BG
+    overlong_BG = soft_overlong(length_BG, max_tokens=overlong_max_tokens, cache_tokens=overlong_cache_tokens)
+    return shaped_BG + overlong_BG.astype(reward_BG.dtype)

@@ -82,19 +82,6 @@ class _Optimizers(NamedTuple):
     critic: optax.GradientTransformation
 
 
-def _shaped_reward(
-    judged: JudgedBatch, length_penalty: jax.Array, budget_tokens: jax.Array, algorithm: AlgorithmConfig
-) -> Float[Array, "B G"]:
-    shaped_BG = rewards.length_regularized(
-        judged.reward_BG + judged.penalty_BG, judged.length_BG, penalty=length_penalty, budget_tokens=budget_tokens
-    )
-    if algorithm.overlong_max_tokens == 0:
-        return shaped_BG
-    return shaped_BG + rewards.soft_overlong(
-        judged.length_BG, max_tokens=algorithm.overlong_max_tokens, cache_tokens=algorithm.overlong_cache_tokens
-    )
-
-
 @functools.partial(jax.jit, static_argnames="static")
 def prepare_batch(
     state: PPOState,
@@ -117,7 +104,14 @@ def prepare_batch(
         Micro-batches, and metrics of them.
     """
     spec, settings = static.spec, static.ppo
-    shaped_BG = _shaped_reward(judged, length_penalty, length_budget_tokens, static.algorithm)
+    shaped_BG = rewards.length_shaped(
+        judged.reward_BG + judged.penalty_BG,
+        judged.length_BG,
+        penalty=length_penalty,
+        budget_tokens=length_budget_tokens,
+        overlong_max_tokens=static.algorithm.overlong_max_tokens,
+        overlong_cache_tokens=static.algorithm.overlong_cache_tokens,
+    )
     everyone_B = jnp.ones_like(judged.valid_BG[:, 0])
     weight_BG = reduce.token_mean_weight(judged.length_BG, judged.valid_BG, everyone_B, dtype=shaped_BG.dtype)
     is_last_BGT = jnp.arange(judged.token_BGT.shape[2])[None, None] == judged.length_BG[:, :, None] - 1
