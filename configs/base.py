@@ -10,7 +10,7 @@ def get_config() -> ConfigDict:
     """All keys with their defaults."""
     config = ConfigDict()
     config.seed = 0  # decides initial weights, order of problems and sampling noise
-    config.steps = 200  # GRPO steps; each samples a batch and updates on it
+    config.steps = 200  # steps of training; each samples a batch and updates on it
     config.recipe = "grpo"  # grpo, ppo (the baseline with a critic)
 
     config.model = ConfigDict(
@@ -62,17 +62,91 @@ def get_config() -> ConfigDict:
             "decay": 0.7,  # weight of a visit, for each later visit of the same problem
             "min_visits": 2,  # before a problem can be left out
             "readmit_probability": 0.05,  # chance that a problem is visited all the same when its turn comes
-            "readmit_after_steps": 1000,  # GRPO steps until it is visited for sure, best more than an epoch has; 0: off
+            "readmit_after_steps": 1000,  # steps until it is visited for sure, best more than an epoch has; 0: off
             "weighting": "uniform",  # the others: uniform (all), variance (with probability 4p(1-p), p the pass rate)
         }
     )
 
     config.verifier = ConfigDict(
         {
-            "rewards": ("numeric",),  # numeric, countdown, format; the first decides what counts as correct
+            # numeric, math, code, lint, proof, countdown, format, function, per_problem
+            "rewards": ("numeric",),  # the first decides what counts as correct
             "weights": (1.0,),  # one for each
+            "gates": (),  # rewards that must hold before any other one is asked
+            "function": config_dict.placeholder(str),  # reward "function": FILE.py:NAME or package.module:NAME
+            "column": "verifier",  # reward "per_problem": the column whose value names each problem's reward
+            "pool": "local",  # local, ray
             "workers": 1,  # processes
             "deadline_seconds": 5.0,  # for one completion
+            "worker_memory_mebibytes": 2048,  # address space of a worker
+            "math": {
+                # answer_block, boxed, final (block, else box, else a line "The answer is X"), whole
+                "extraction": "answer_block",
+                "last_box": False,  # the last of several different boxes is the answer; False: all must be right
+                "unclosed_answer": False,  # an <answer> that is never closed counts
+                "percent": "either",  # 50% may be: either (flagged), fraction (0.5), number (50), strict (50% alone)
+                "missing_unit": True,  # a unit may be missing on one side; flagged
+                "convert_units": True,  # 100 cm is 1 m
+                "approximation_digits": 6,  # significant digits with which 3.14159 is pi; flagged. 0: never
+                "decimal_comma": False,  # 1,5 is 1.5
+                "list_order": "any",  # any, same
+                "list_as_set": True,
+                "tuple_as_list": False,
+                "vector_as_tuple": True,
+                "interval_as_inequality": True,  # x < 3 is (-oo, 3)
+                "name_optional": True,  # x = 5 is 5
+                "choice_ignores_case": True,  # choice A is a
+                "choice_with_text": True,  # choice B is B: 12
+                "base_as_value": False,  # 321_5 is 86
+                "ratio_as_fraction": False,  # 3:4 is 3/4
+            },
+            "code": {
+                "extraction": "fenced",  # fenced (the last block of a completion), whole
+                "stepped": False,  # the reward is the share of tests passed, instead of 1 for all of them
+                "case_seconds": 2.0,  # wall time of one test
+                "total_seconds": 4.0,  # of all tests together
+                "float_tolerance": 1e-9,  # relative and absolute
+                "max_code_characters": 100_000,
+            },
+            "lint": {
+                "language": "python",  # python, c
+                "extraction": "fenced",  # fenced, whole
+                "forbidden_imports": (),
+                "forbidden_calls": (),
+                "required_function": config_dict.placeholder(str),
+                "required_arguments": (),  # names of its arguments, in order
+                "compile_program": True,  # compiled too, without being run
+                "seconds": 3.0,
+                "max_code_characters": 100_000,
+            },
+            "proof": {
+                "prover": "coq",  # coq, lean4; a column "prover" goes before it
+                "extraction": "fenced",  # fenced, whole
+                "max_source_characters": 100_000,
+                "compile_seconds": 20.0,  # wall time of compiling statement and proof
+                "check_seconds": 10.0,  # wall time of each further check
+                "memory_mebibytes": 2048,  # address space of a prover; Mathlib needs 16384
+                "forbidden": (),  # words that no proof may hold, besides those of the prover's own list
+                "replay": False,  # a second checker goes over the compiled proof
+                "read_paths": (),  # absolute paths that a prover may read besides its own library
+                "coq_command": ("coqc",),
+                "coq_checker": ("coqchk",),
+                "coq_axioms": (),  # full names of axioms that a proof may use
+                "lean_command": ("lean",),
+                "lean_checker": ("leanchecker",),
+                "lean_axioms": ("propext", "Classical.choice", "Quot.sound"),
+                "lean_imports": ("Init", "Std", "Batteries", "Aesop", "Mathlib"),  # first words of allowed modules
+                "lean_paths": (),  # absolute paths of compiled libraries
+            },
+            "sandbox": {
+                "minimum_level": "landlock",  # namespaces, bubblewrap, landlock, limits
+                "allow_unsafe": False,  # True goes with minimum_level "limits": programs run as you
+                "start_seconds": 20.0,
+                "memory_mebibytes": 512,  # of each process
+                "file_mebibytes": 16,  # of each file, and of the whole scratch folder where namespaces work
+                "processes": 16,  # at one time
+                "output_kibibytes": 1024,  # of each stream
+            },
         }
     )
 
@@ -152,6 +226,9 @@ def get_config() -> ConfigDict:
             "batch_size": 32,  # worked examples
             "thinking_share": 0.35,  # share of the examples that show their working
             "slip_probability": 0.05,  # chance of a slip in each worked column
+            "max_passes": 1,  # task "addition": times that an example may go over its columns; 1: no re-checks
+            "recheck_probability": 0.4,  # max_passes > 1: chance that another pass follows a pass
+            "recheck_slip_factor": 0.5,  # max_passes > 1: slips of a pass over those of the pass before it
             "checkpoint_every_steps": 500,
             "optimizer": _optimizer(5e-3, warmup_steps=20, schedule="cosine", final_fraction=0.1, weight_decay=0.01),
         }
@@ -159,7 +236,7 @@ def get_config() -> ConfigDict:
 
     config.evaluation = ConfigDict(
         {
-            "every_steps": 20,  # GRPO steps between two looks at the validation problems
+            "every_steps": 20,  # steps between two looks at the validation problems
             "samples_per_problem": 1,  # on the validation problems
             "test_samples_per_problem": 4,  # on the test problems
             "logged_samples": 16,  # completions of each evaluation that go into samples.jsonl
@@ -168,7 +245,7 @@ def get_config() -> ConfigDict:
 
     config.checkpoint = ConfigDict(
         {
-            "every_steps": 50,  # GRPO steps
+            "every_steps": 50,  # steps
             "keep": 2,  # newest checkpoints to keep
         }
     )

@@ -14,25 +14,9 @@ from absl import flags
 from ml_collections import ConfigDict, config_dict, config_flags
 
 from grpo_jax.config import ConfigError, RunConfig, from_nested, require_key
-from grpo_jax.data.loader import StreamChanged
-from grpo_jax.io.checkpoint import CheckpointMismatch, NoUsableCheckpoint
-from grpo_jax.io.metrics import RecordsDamaged
-from grpo_jax.io.run_folder import ConfigChanged, RunFolderDamaged, RunFolderInUse
 
 USAGE = 2
-EXIT_CODES: dict[type[BaseException], int] = {
-    ConfigError: USAGE,
-    FileExistsError: USAGE,
-    PermissionError: USAGE,
-    RecordsDamaged: 3,
-    RunFolderDamaged: 3,
-    NoUsableCheckpoint: 3,
-    RunFolderInUse: 5,
-    ConfigChanged: 6,
-    CheckpointMismatch: 6,
-    StreamChanged: 6,
-}
-"""Exit status by exception; entry points add their own. Anything else is a fault of ours: 1, with a traceback."""
+"""Exit status of a bad command line, configuration or file name."""
 
 _CONFIG_FLAG = "--config"
 
@@ -42,7 +26,7 @@ class CommandLine(NamedTuple):
 
     Attributes:
         config: The resolved configuration, not yet validated.
-        name: The configuration file's name without its ending.
+        name: The configuration file's name without its ending, or nothing where there is none.
         overrides: Values given on the command line, by dotted key.
         flags: The other flags' values.
     """
@@ -53,12 +37,13 @@ class CommandLine(NamedTuple):
     flags: flags.FlagValues
 
 
-def parse(arguments: Sequence[str], flag_values: flags.FlagValues) -> CommandLine:
+def parse(arguments: Sequence[str], flag_values: flags.FlagValues, *, config_required: bool = True) -> CommandLine:
     """Reads ``--config FILE``, ``--config.a.b=value`` and the flags already defined.
 
     Args:
         arguments: The command line, program name first.
         flag_values: Where other flags are defined.
+        config_required: Whether a file must be named; without one all keys have their defaults.
 
     Returns:
         The parsed command line.
@@ -67,7 +52,9 @@ def parse(arguments: Sequence[str], flag_values: flags.FlagValues) -> CommandLin
         ConfigError: for a missing or broken file, an unknown key or flag, or a value of the wrong type.
     """
     path, rest = _take_config_path(list(arguments))
-    base = from_nested(RunConfig, _load(path).to_dict())
+    if path is None and config_required:
+        raise ConfigError("--config: got none, wanted a configuration file. Add --config configs/quickstart.py.")
+    base = RunConfig() if path is None else from_nested(RunConfig, _load(path).to_dict())
     overrides: dict[str, str] = {}
     for argument in rest[1:]:
         if argument.startswith(f"{_CONFIG_FLAG}."):
@@ -86,38 +73,42 @@ def parse(arguments: Sequence[str], flag_values: flags.FlagValues) -> CommandLin
         raise ConfigError(f"command line: {error}") from error
     if unknown:
         raise ConfigError(f"command line: got {' '.join(unknown)!r}, wanted only flags such as --config.steps=10")
-    return CommandLine(from_nested(RunConfig, resolved), Path(path.partition(":")[0]).stem, overrides, flag_values)
+    name = "" if path is None else Path(path.partition(":")[0]).stem
+    return CommandLine(from_nested(RunConfig, resolved), name, overrides, flag_values)
 
 
-def run(main: Callable[[], int], exit_codes: dict[type[BaseException], int] | None = None) -> typing.NoReturn:
+def run(main: Callable[[], int]) -> typing.NoReturn:
     """Runs an entry point and ends the process with the exit status that its outcome has.
+
+    An exception with an ``exit_status`` is an outcome that the user can act on: its message is shown. Anything else is
+    a fault of ours: status 1, with a traceback.
 
     Args:
         main: The entry point; returns an exit status.
-        exit_codes: Further exceptions with a meaning of their own.
     """
-    known = EXIT_CODES | (exit_codes or {})
     try:
         status = main()
-    except tuple(known) as error:
-        status = next(code for kind, code in known.items() if isinstance(error, kind))
-        print(f"error: {error}" if status else str(error), file=sys.stderr)
     except KeyboardInterrupt:
         print("interrupted; what was saved goes on with the same --workdir", file=sys.stderr)
         status = 130
-    except Exception:
-        traceback.print_exc()
-        status = 1
+    except Exception as error:
+        known = USAGE if isinstance(error, FileExistsError | PermissionError) else None
+        status = getattr(error, "exit_status", known)
+        if status is None:
+            traceback.print_exc()
+            status = 1
+        else:
+            print(f"error: {error}" if status else str(error), file=sys.stderr)
     sys.exit(status)
 
 
-def _take_config_path(arguments: list[str]) -> tuple[str, list[str]]:
+def _take_config_path(arguments: list[str]) -> tuple[str | None, list[str]]:
     for index, argument in enumerate(arguments):
         if argument.startswith(f"{_CONFIG_FLAG}="):
             return argument.partition("=")[2], arguments[:index] + arguments[index + 1 :]
         if argument == _CONFIG_FLAG and index + 1 < len(arguments):
             return arguments[index + 1], arguments[:index] + arguments[index + 2 :]
-    raise ConfigError("--config: got none, wanted a configuration file. Add --config configs/quickstart.py.")
+    return None, arguments
 
 
 def _load(path: str) -> ConfigDict:

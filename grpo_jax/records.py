@@ -64,6 +64,9 @@ class Verdict:
         seconds: Wall seconds that the judgement took.
         error: The judge failed, not the completion.
         parts: Reward by component name, before weights, for composed verifiers.
+        part_seconds: Wall seconds by component name, of those components that were asked.
+        failed_part: The component that failed, where ``error`` is set and a component did.
+        flags: Remarks on how the verdict came about, in a stable order (``"approximate"``, ``"unit_missing"``).
     """
 
     reward: float
@@ -73,6 +76,9 @@ class Verdict:
     seconds: float = 0.0
     error: bool = False
     parts: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    part_seconds: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    failed_part: str = ""
+    flags: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not math.isfinite(self.reward):

@@ -19,6 +19,7 @@ import json
 import logging
 import math
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import jax
@@ -34,15 +35,12 @@ from grpo_jax.io.metrics import read_metrics, write_summary
 from grpo_jax.io.run_folder import RunFolder, default_workdir
 from grpo_jax.rollout.jax_engine import JaxEngine
 from grpo_jax.training import setup
-from grpo_jax.training.loop import Stopped
 from grpo_jax.training.recipe import abstract_params
-from grpo_jax.training.trainer import NonFiniteTraining, Trainer
-from grpo_jax.verifiers.pool import VerifierPool
+from grpo_jax.training.trainer import Trainer
+from grpo_jax.verifiers.pool import open_pool
 
 MAY_CHANGE = ("steps", "evaluation.*", "checkpoint.*", "mesh.*", "verifier.workers", "verifier.deadline_seconds")
 """Keys that a resumed run may change: none of them alters what was learned so far."""
-
-EXIT_CODES: dict[type[BaseException], int] = {NonFiniteTraining: 4, Stopped: 0}
 
 
 def main() -> int:
@@ -82,13 +80,9 @@ def train(parts: setup.Parts, folder: RunFolder) -> None:
         batch_completions=config.rollout.prompts_per_step * config.rollout.completions_per_prompt,
         chunk_tokens=config.rollout.decode_chunk_tokens,
     )
-    verifier = config.verifier
-    with (
-        jax.set_mesh(parts.mesh),
-        Display() as display,
-        VerifierPool(verifier, verifier.workers, verifier.deadline_seconds) as pool,
-    ):
-        _announce(parts, folder, display)
+    with jax.set_mesh(parts.mesh), Display() as display, open_pool(config.verifier) as pool:
+        facts = pool.wait_until_ready()
+        _announce(parts, folder, display, facts)
         trainer = Trainer(parts, folder, engine, pool, display)
         trainer.train()
         trainer.run.close()
@@ -122,13 +116,15 @@ def _finished(workdir: Path, config: RunConfig) -> bool:
     return json.loads(made_with.read_text()) == json.loads(json.dumps(to_nested(config)))
 
 
-def _announce(parts: setup.Parts, folder: RunFolder, display: Display) -> None:
+def _announce(parts: setup.Parts, folder: RunFolder, display: Display, facts: Mapping[str, str]) -> None:
     parameters = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(abstract_params(parts.spec)))
     mesh = ", ".join(f"{axis} {size}" for axis, size in parts.mesh.shape.items() if size > 1) or "one device"
     problems = ", ".join(f"{len(parts.task.problems(split)):,} {split}" for split in SPLITS)
     display.note(f"run folder   {folder.path}")
     display.note(f"policy       {parameters:,} parameters on {jax.devices()[0].device_kind} ({mesh})")
     display.note(f"problems     {problems}")
+    for name, fact in facts.items():
+        display.note(f"{name:<12} {fact}")
     display.note("the first step of each phase compiles")
 
 
@@ -171,4 +167,4 @@ def _rate(value: float | None) -> str:
 
 
 if __name__ == "__main__":
-    cli.run(main, EXIT_CODES)
+    cli.run(main)

@@ -19,11 +19,10 @@ from grpo_jax.config.sections import (
     MeshConfig,
     ModelConfig,
     OptimizerConfig,
-    RewardName,
     RolloutConfig,
-    VerifierConfig,
 )
 from grpo_jax.config.values import from_nested, require_key, to_nested
+from grpo_jax.config.verifier import RewardName, VerifierConfig
 
 __all__ = [
     "AlgorithmConfig",

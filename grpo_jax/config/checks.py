@@ -11,6 +11,8 @@ LARGEST = 2**31
 class ConfigError(ValueError):
     """The user's configuration cannot be used; the message says what to change."""
 
+    exit_status = 2
+
 
 def fail(path: str, got: object, wanted: str, remedy: str = "") -> typing.NoReturn:
     """Raises a ConfigError.

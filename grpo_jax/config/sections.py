@@ -5,8 +5,6 @@ from typing import Literal
 
 from grpo_jax.config.checks import Section, require
 
-RewardName = Literal["numeric", "countdown", "format"]
-
 
 @dataclasses.dataclass(frozen=True)
 class ModelConfig(Section):
@@ -131,31 +129,6 @@ class CurriculumConfig(Section):
 
 
 @dataclasses.dataclass(frozen=True)
-class VerifierConfig(Section):
-    """Rewards: a weighted sum of named verifiers, run in killable worker processes."""
-
-    rewards: tuple[RewardName, ...] = ("numeric",)
-    weights: tuple[float, ...] = (1.0,)
-    workers: int = 1
-    deadline_seconds: float = 5.0
-
-    def validate(self, path: str) -> None:
-        """Refuses rewards without a weight each."""
-        require(len(self.rewards) > 0, f"{path}.rewards", self.rewards, "at least one reward name")
-        require(len(set(self.rewards)) == len(self.rewards), f"{path}.rewards", self.rewards, "each name once")
-        wanted = f"one weight for each of the {len(self.rewards)} rewards"
-        require(len(self.rewards) == len(self.weights), f"{path}.weights", self.weights, wanted)
-        require(
-            all(abs(weight) <= 1e6 for weight in self.weights),
-            f"{path}.weights",
-            self.weights,
-            "finite numbers up to 1e6",
-        )
-        self._at_least(path, 1, "workers")
-        self._positive(path, "deadline_seconds")
-
-
-@dataclasses.dataclass(frozen=True)
 class RolloutConfig(Section):
     """How completions are sampled."""
 
@@ -213,6 +186,9 @@ class ColdStartConfig(Section):
     batch_size: int = 32
     thinking_share: float = 0.35
     slip_probability: float = 0.05
+    max_passes: int = 1
+    recheck_probability: float = 0.4
+    recheck_slip_factor: float = 0.5
     checkpoint_every_steps: int = 500
     optimizer: OptimizerConfig = dataclasses.field(
         default_factory=lambda: OptimizerConfig(
@@ -221,10 +197,14 @@ class ColdStartConfig(Section):
     )
 
     def validate(self, path: str) -> None:
-        """Refuses shares outside [0, 1]."""
+        """Refuses shares outside [0, 1], and settings of re-checks that there are none of."""
         self._at_least(path, 0, "steps")
-        self._at_least(path, 1, "batch_size", "checkpoint_every_steps")
-        self._share(path, "thinking_share", "slip_probability")
+        self._at_least(path, 1, "batch_size", "max_passes", "checkpoint_every_steps")
+        self._share(path, "thinking_share", "slip_probability", "recheck_probability", "recheck_slip_factor")
+        for name in ("recheck_probability", "recheck_slip_factor"):
+            value, default = getattr(self, name), getattr(ColdStartConfig, name)
+            wanted = f"{default}, its default: it is only read when max_passes is more than 1"
+            require(self.max_passes > 1 or value == default, f"{path}.{name}", value, wanted)
         self.optimizer.validate(f"{path}.optimizer")
 
 

@@ -26,7 +26,7 @@ class AdditionTask:
 
         Args:
             config: Digits, number of problems and prompt template.
-            cold_start: Shares of worked examples and of slips.
+            cold_start: Shares of worked examples, of slips and of re-checks.
 
         Raises:
             ConfigError: where too few pairs exist for the held-out sets.
@@ -55,7 +55,10 @@ class AdditionTask:
         """Writes a worked example, at times with slips, or a bare correct answer.
 
         With probability ``thinking_share`` the columns are added from the ones upward. Each column's sum is then wrong
-        by one with probability ``slip_probability``, and the error is carried on into the answer.
+        by one with probability ``slip_probability``, and the error is carried on into the answer. Where ``max_passes``
+        allows it, each pass is followed by another one with probability ``recheck_probability``: all columns again,
+        after a full stop, with slips ``recheck_slip_factor`` times as likely as in the pass before. The answer is that
+        of the last pass.
 
         Args:
             problem: One of this task's problems.
@@ -64,19 +67,17 @@ class AdditionTask:
         Returns:
             Completion text without an end-of-sequence token.
         """
-        if generator.random() >= self._cold_start.thinking_share:
+        settings = self._cold_start
+        if generator.random() >= settings.thinking_share:
             return f"<answer>{problem.answer}</answer>"
-        left, right = (str(operand)[::-1] for operand in problem.extra["operands"])
-        steps, carry, total = [], 0, 0
-        for power, (a, b) in enumerate(zip(left, right, strict=True)):
-            column = int(a) + int(b) + carry
-            if generator.random() < self._cold_start.slip_probability:
-                column += 1 if column == 0 or generator.random() < 0.5 else -1
-            steps.append(f"{a}+{b}+{carry}={column}")
-            carry = column // 10
-            # The last column's sum is the whole leading part, so its carry is not taken off.
-            total += 10**power * (column if power == len(left) - 1 else column % 10)
-        return f"<think>{','.join(steps)}</think><answer>{total}</answer>"
+        passes, slip_probability = [], settings.slip_probability
+        while True:
+            steps, total = _worked_columns(problem.extra["operands"], slip_probability, generator)
+            passes.append(steps)
+            # No chance is drawn for a re-check that cannot be: the examples of one pass stay those of each seed.
+            if len(passes) == settings.max_passes or generator.random() >= settings.recheck_probability:
+                return f"<think>{'.'.join(passes)}</think><answer>{total}</answer>"
+            slip_probability *= settings.recheck_slip_factor
 
     def _problem(self, pair: int) -> Problem:
         left, right = divmod(pair, self._operands)
@@ -88,6 +89,23 @@ class AdditionTask:
             answer=str(sum(operands)),
             extra={"operands": operands},
         )
+
+
+def _worked_columns(
+    operands: tuple[int, int], slip_probability: float, generator: np.random.Generator
+) -> tuple[str, int]:
+    """Adds column by column, with slips; returns the working and the sum that it comes to."""
+    left, right = (str(operand)[::-1] for operand in operands)
+    steps, carry, total = [], 0, 0
+    for power, (a, b) in enumerate(zip(left, right, strict=True)):
+        column = int(a) + int(b) + carry
+        if generator.random() < slip_probability:
+            column += 1 if column == 0 or generator.random() < 0.5 else -1
+        steps.append(f"{a}+{b}+{carry}={column}")
+        carry = column // 10
+        # The last column's sum is the whole leading part, so its carry is not taken off.
+        total += 10**power * (column if power == len(left) - 1 else column % 10)
+    return ",".join(steps), total
 
 
 def _distinct_pairs(operands: int, limit: int) -> np.ndarray:

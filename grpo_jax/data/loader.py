@@ -22,6 +22,8 @@ Batch = TypeVar("Batch")
 class StreamChanged(ValueError):  # noqa: N818
     """A saved position belongs to another stream of data."""
 
+    exit_status = 6
+
 
 class _Loader(Iterator[Batch], Generic[Batch]):
     """An iterator over a grain dataset whose state also says what it belongs to."""

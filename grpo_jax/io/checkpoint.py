@@ -31,9 +31,13 @@ _STATE = "state"
 class NoUsableCheckpoint(RuntimeError):  # noqa: N818
     """There are checkpoints, but none of them can be trusted; starting afresh would hide the loss."""
 
+    exit_status = 3
+
 
 class CheckpointMismatch(ValueError):  # noqa: N818
     """A sound checkpoint holds other leaves, shapes or dtypes than the run asks for."""
+
+    exit_status = 6
 
 
 class Restored(NamedTuple):

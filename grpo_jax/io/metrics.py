@@ -21,6 +21,8 @@ Kind = Literal["train", "evaluation", "cold_start"]
 class RecordsDamaged(ValueError):  # noqa: N818
     """A file of records was changed by something else."""
 
+    exit_status = 3
+
 
 _logger = logging.getLogger(__name__)
 _RESERVED = frozenset({"row", "step", "kind", "nonfinite"})

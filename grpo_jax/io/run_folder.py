@@ -27,9 +27,13 @@ _ABSENT = "(absent)"
 class RunFolderInUse(RuntimeError):  # noqa: N818
     """Another process writes to this folder."""
 
+    exit_status = 5
+
 
 class RunFolderDamaged(ValueError):  # noqa: N818
     """A record of the folder cannot be read."""
+
+    exit_status = 3
 
 
 class ConfigChanged(ValueError):  # noqa: N818
@@ -38,6 +42,8 @@ class ConfigChanged(ValueError):  # noqa: N818
     Attributes:
         changes: ``(in the folder, now)`` by dotted key.
     """
+
+    exit_status = 6
 
     def __init__(self, folder: Path, changes: Mapping[str, tuple[Any, Any]]) -> None:
         """Builds the message from the differing keys."""

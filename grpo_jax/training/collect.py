@@ -2,7 +2,7 @@
 
 import concurrent.futures
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import jax
@@ -21,6 +21,10 @@ class Judge(Protocol):
 
     def submit(self, problem: Problem, completion: Completion) -> concurrent.futures.Future[Verdict]:
         """Queues one completion."""
+        ...
+
+    def metrics(self) -> Mapping[str, float]:
+        """What is logged of the judge itself with every step."""
         ...
 
 
@@ -233,6 +237,10 @@ def group_metrics(collected: Collected, reward_names: Sequence[str]) -> dict[str
         parts = [verdict.parts[name] for verdict in judged if name in verdict.parts]
         metrics[f"rewards/{name}/mean"] = _mean(parts)
         metrics[f"rewards/{name}/std"] = float(np.std(parts)) if parts else 0.0
+        seconds = [verdict.part_seconds[name] for verdict in verdicts if name in verdict.part_seconds]
+        metrics[f"verifier/{name}/mean_seconds"] = _mean(seconds)
+        metrics[f"verifier/{name}/max_seconds"] = max(seconds, default=0.0)
+        metrics[f"verifier/{name}/errors"] = float(sum(verdict.failed_part == name for verdict in verdicts))
     return metrics
 
 

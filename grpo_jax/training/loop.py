@@ -27,6 +27,8 @@ from grpo_jax.training.recipe import Recipe, State, abstract_params
 class Stopped(Exception):  # noqa: N818
     """The run was asked to end; its state is saved and the same command goes on."""
 
+    exit_status = 0
+
 
 @dataclasses.dataclass
 class Progress:

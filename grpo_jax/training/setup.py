@@ -15,7 +15,6 @@ from grpo_jax.models import spec as spec_lib
 from grpo_jax.models.spec import ModelSpec
 from grpo_jax.parallel import mesh as mesh_lib
 from grpo_jax.parallel import rules
-from grpo_jax.records import Completion, FinishReason
 from grpo_jax.training import recipe as recipe_lib
 from grpo_jax.verifiers.composite import build as build_verifier
 
@@ -87,14 +86,12 @@ def check_references(task: Task, config: RunConfig) -> Task:
         ConfigError: naming the problems and what the verifier says.
     """
     judge = build_verifier(config.verifier)
-    empty = Completion("<answer>0</answer>", 1, FinishReason.STOP)
     faults: dict[str, str] = {}
     for split in SPLITS:
         problems = task.problems(split)
         for problem in problems if config.data.task == "file" else problems[:TRIED_PROBLEMS]:
-            verdict = judge(problem, empty)
-            if verdict.error:
-                faults[problem.identifier] = verdict.reason
+            if fault := judge.reference_fault(problem):
+                faults[problem.identifier] = fault
     if not faults:
         return task
     cause = f"verifier.rewards: got {config.verifier.rewards}, which cannot judge {len(faults)} problems"

@@ -36,6 +36,8 @@ HOPELESS_SHARE = 0.9
 class NonFiniteTraining(RuntimeError):  # noqa: N818
     """Too many updates in a row had a gradient that was not finite."""
 
+    exit_status = 4
+
 
 class Trainer:
     """One run on the mesh in use."""
@@ -201,6 +203,7 @@ class Trainer:
                 max_period=LONGEST_LOOP_PERIOD_TOKENS,
             ),
             **prefix_metrics(rollout.token_BGT, rollout.length_BG),
+            **self._judge.metrics(),
             **(loader.metrics() if isinstance(loader, CurriculumLoader) else {}),
         }
 

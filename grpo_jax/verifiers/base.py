@@ -1,5 +1,6 @@
 """What every verifier is: a callable from a problem and a completion to a verdict."""
 
+from collections.abc import Mapping
 from typing import Protocol, runtime_checkable
 
 from grpo_jax.records import Completion, Problem, Verdict
@@ -25,3 +26,41 @@ class Verifier(Protocol):
             The verdict.
         """
         ...
+
+
+@runtime_checkable
+class ChecksReferences(Protocol):
+    """A verifier that can tell a useless reference without a completion, so that a run finds it before it starts."""
+
+    def reference_fault(self, problem: Problem, /) -> str:
+        """Says why a problem cannot be judged.
+
+        Args:
+            problem: The problem; its reference is read and nothing is run.
+
+        Returns:
+            The fault, or an empty text where there is none.
+        """
+        ...
+
+
+@runtime_checkable
+class NeedsStart(Protocol):
+    """A verifier that needs something of the machine, such as a sandbox, before it can judge."""
+
+    def start(self) -> Mapping[str, str]:
+        """Gets ready, once and in the process that will judge.
+
+        Returns:
+            What people should know of it, by name: ``{"sandbox": "namespaces"}``.
+
+        Raises:
+            UnusableVerifierError: with what is missing and how to get it.
+        """
+        ...
+
+
+class UnusableVerifierError(RuntimeError):
+    """A verifier cannot work on this machine or with this configuration; trying again does not help."""
+
+    exit_status = 2

@@ -17,6 +17,12 @@ _TOKEN = re.compile(r"[0-9]+|[-+*/()]")
 class CountdownVerifier:
     """Reward 1 if the answer block's expression uses exactly the given numbers and hits the target, else 0."""
 
+    def reference_fault(self, problem: Problem, /) -> str:
+        """Says so where the target is not an exact number or the numbers are not integers."""
+        if parse_number(problem.answer.strip()) is not None and _integers(problem.extra.get("numbers")) is not None:
+            return ""
+        return f"problem {problem.identifier!r} lacks a numeric answer or a list of integers in extra['numbers']"
+
     def __call__(self, problem: Problem, completion: Completion, /) -> Verdict:
         """Evaluates the expression with exact rationals.
 
@@ -30,8 +36,7 @@ class CountdownVerifier:
         target = parse_number(problem.answer.strip())
         numbers = _integers(problem.extra.get("numbers"))
         if target is None or numbers is None:
-            reason = f"problem {problem.identifier!r} lacks a numeric answer or a list of integers in extra['numbers']"
-            return Verdict(0.0, correct=False, parsed=None, reason=reason, error=True)
+            return Verdict(0.0, correct=False, parsed=None, reason=self.reference_fault(problem), error=True)
         answer, reason = extract_answer(completion)
         if answer is None:
             return Verdict(0.0, correct=False, parsed=None, reason=reason)

@@ -1,9 +1,10 @@
 """Strict extraction of the final answer from a completion's text.
 
-Only literal, linear searches run on the model's text, and the answer's length is capped here, so
+Only linear searches run on the model's text, and the answer's length is capped here, so
 that whatever parses the answer never sees a long one.
 """
 
+import re
 from typing import NamedTuple
 
 from grpo_jax.records import Completion, FinishReason
@@ -11,6 +12,16 @@ from grpo_jax.records import Completion, FinishReason
 THINK_OPEN, THINK_CLOSE = "<think>", "</think>"
 ANSWER_OPEN, ANSWER_CLOSE = "<answer>", "</answer>"
 MAX_ANSWER_CHARACTERS = 10_000
+
+_BOX_OR_BRACE = re.compile(r"\\(?:boxed|fbox)\s*(\{)|\\.|[{}]", re.DOTALL)
+_BARE_BOX = re.compile(r"\\boxed\s+([^\s{}$\\]+)")
+_ANSWER_OPENING = re.compile(
+    r"^[ \t>#*_]*(?:the[ \t]+)?(?:final[ \t]+)?answer[*_]*[ \t]*[:\uff1a][*_]*[ \t]*\n?"
+    r"|^[ \t]*####[ \t]*"
+    r"|\bthe[ \t]+(?:final[ \t]+|correct[ \t]+)?answer[ \t]+is[ \t]*:?",
+    re.IGNORECASE | re.MULTILINE,
+)
+_SENTENCE_END = re.compile(r"\.[*_$)]*(?=\s|$)|\n")
 
 
 class Extraction(NamedTuple):
@@ -23,6 +34,19 @@ class Extraction(NamedTuple):
 
     answer: str | None
     reason: str
+
+
+def after_thinking(text: str) -> tuple[str, bool]:
+    """What a completion shows: the text after the last ``</think>``, up to a ``<think>`` that is never closed.
+
+    Args:
+        text: The completion's text.
+
+    Returns:
+        The shown text, and whether a think part is left open after it.
+    """
+    shown, unclosed_think, _ = text.rpartition(THINK_CLOSE)[2].partition(THINK_OPEN)
+    return shown, bool(unclosed_think)
 
 
 def extract_answer(completion: Completion) -> Extraction:
@@ -42,8 +66,7 @@ def extract_answer(completion: Completion) -> Extraction:
     """
     if completion.finish == FinishReason.LENGTH:
         return Extraction(None, "truncated")
-    after_thinking = completion.text.rpartition(THINK_CLOSE)[2]
-    shown, unclosed_think, _ = after_thinking.partition(THINK_OPEN)
+    shown, unclosed_think = after_thinking(completion.text)
     if shown.count(ANSWER_OPEN) > 1 or shown.count(ANSWER_CLOSE) > 1:
         return Extraction(None, "several answer blocks")
     start, end = shown.find(ANSWER_OPEN), shown.find(ANSWER_CLOSE)
@@ -57,3 +80,51 @@ def extract_answer(completion: Completion) -> Extraction:
     if len(answer) > MAX_ANSWER_CHARACTERS:
         return Extraction(None, "answer too long")
     return Extraction(answer, "found")
+
+
+def boxed(text: str) -> list[str] | None:
+    r"""Finds the contents of all ``\boxed{}`` that are in no other one.
+
+    Args:
+        text: Any text.
+
+    Returns:
+        The contents in order, without surrounding white space; ``None`` if a box is never closed.
+    """
+    contents: list[str] = []
+    # One entry for every open brace: where a box's content starts, -1 for other braces.
+    open_braces: list[int] = []
+    open_boxes = 0
+    for match in _BOX_OR_BRACE.finditer(text):
+        if match[1] is not None:
+            open_braces.append(match.end())
+            open_boxes += 1
+        elif match[0] == "{":
+            open_braces.append(-1)
+        elif match[0] == "}" and open_braces:
+            start = open_braces.pop()
+            open_boxes -= start >= 0
+            if start >= 0 and open_boxes == 0:
+                contents.append(text[start : match.start()].strip())
+    if open_boxes:
+        return None
+    return contents or [match[1].rstrip(".,;") for match in _BARE_BOX.finditer(text)]
+
+
+def answer_lines(text: str) -> list[str]:
+    """Finds what follows ``The answer is`` in a sentence, or ``Answer:`` at the start of a line.
+
+    Args:
+        text: Any text.
+
+    Returns:
+        The answers in order, up to the end of the sentence or line.
+    """
+    answers: list[str] = []
+    position = 0
+    while (opening := _ANSWER_OPENING.search(text, position)) is not None:
+        end = _SENTENCE_END.search(text, opening.end())
+        # The signs after the full stop belong to the sentence: **42.**
+        position = len(text) if end is None else max(end.end(), opening.end())
+        answers.append(text[opening.end() : position].strip())
+    return answers

@@ -89,7 +89,9 @@ def verdict_to_message(number: int, verdict: Verdict) -> dict[str, Any]:
     values = {field.name: getattr(verdict, field.name) for field in dataclasses.fields(verdict)}
     # Whatever counts as a number in a verifier (an int, a NumPy scalar) is a float from here on.
     values["reward"], values["seconds"] = float(verdict.reward), float(verdict.seconds)
-    values["parts"] = {name: float(part) for name, part in verdict.parts.items()}
+    for name in ("parts", "part_seconds"):
+        values[name] = {part: float(value) for part, value in values[name].items()}
+    values["flags"] = list(verdict.flags)
     return {"job": number, "verdict": values}
 
 
@@ -101,6 +103,9 @@ _VERDICT_TYPES: dict[str, tuple[type, ...]] = {
     "seconds": (float,),
     "error": (bool,),
     "parts": (dict,),
+    "part_seconds": (dict,),
+    "failed_part": (str,),
+    "flags": (list,),
 }
 
 
@@ -125,6 +130,9 @@ def verdict_from_message(message: Any, number: int) -> Verdict:
     for name, types in _VERDICT_TYPES.items():
         if type(values[name]) not in types:
             raise ValueError(f"{name} is a {type(values[name]).__name__}")
-    if any(type(part) is not float for part in values["parts"].values()):
-        raise ValueError("a part is not a float")
-    return Verdict(**values)
+    for name in ("parts", "part_seconds"):
+        if any(type(value) is not float for value in values[name].values()):
+            raise ValueError(f"one of the {name} is not a float")
+    if any(type(flag) is not str for flag in values["flags"]):
+        raise ValueError("one of the flags is not a str")
+    return Verdict(**values | {"flags": tuple(values["flags"])})

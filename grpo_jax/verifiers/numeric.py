@@ -47,6 +47,12 @@ def parse_number(text: str) -> fractions.Fraction | None:
 class NumericVerifier:
     """Reward 1 if the answer block holds exactly the reference number, else 0."""
 
+    def reference_fault(self, problem: Problem, /) -> str:
+        """Says so where ``problem.answer`` is not an exact number."""
+        if parse_number(problem.answer.strip()) is not None:
+            return ""
+        return f"reference answer {problem.answer[:50]!r} of problem {problem.identifier!r} is not an exact number"
+
     def __call__(self, problem: Problem, completion: Completion, /) -> Verdict:
         """Compares the answer with ``problem.answer`` as exact rationals.
 
@@ -60,10 +66,7 @@ class NumericVerifier:
         """
         expected = parse_number(problem.answer.strip())
         if expected is None:
-            reason = (
-                f"reference answer {problem.answer[:50]!r} of problem {problem.identifier!r} is not an exact number"
-            )
-            return Verdict(0.0, correct=False, parsed=None, reason=reason, error=True)
+            return Verdict(0.0, correct=False, parsed=None, reason=self.reference_fault(problem), error=True)
         answer, reason = extract_answer(completion)
         if answer is None:
             return Verdict(0.0, correct=False, parsed=None, reason=reason)

@@ -6,42 +6,22 @@ import logging
 import queue
 import threading
 import time
+from collections.abc import Mapping
 from types import TracebackType
 from typing import NamedTuple
 
-from grpo_jax.config import VerifierConfig, to_nested
+from grpo_jax.config import VerifierConfig
 from grpo_jax.records import Completion, Problem, Verdict
 from grpo_jax.verifiers import messages
-from grpo_jax.verifiers.process import WorkerDiedError, WorkerProcess
+from grpo_jax.verifiers.base import UnusableVerifierError
+from grpo_jax.verifiers.keeper import Keeper
+from grpo_jax.verifiers.process import Worker, WorkerDiedError, WorkerProcess
+from grpo_jax.verifiers.start import Starter, StartWorker
+from grpo_jax.verifiers.statistics import PoolStatistics
 
-START_LIMIT_SECONDS = 60.0
-START_ATTEMPTS = 3
 JOB_ATTEMPTS = 2
 
 _logger = logging.getLogger(__name__)
-
-
-@dataclasses.dataclass(frozen=True)
-class PoolStatistics:
-    """Counts since the pool was made.
-
-    Attributes:
-        workers: Processes that are ready or at work now.
-        jobs: Verdicts given.
-        timeouts: Verdicts with the reason ``"timeout"``.
-        errors: Verdicts with ``error`` set.
-        restarts: Workers started in place of one that hung or died.
-        mean_seconds: Mean of the verdicts' seconds (0 before the first).
-        max_seconds: Largest of the verdicts' seconds.
-    """
-
-    workers: int = 0
-    jobs: int = 0
-    timeouts: int = 0
-    errors: int = 0
-    restarts: int = 0
-    mean_seconds: float = 0.0
-    max_seconds: float = 0.0
 
 
 class _Job(NamedTuple):
@@ -62,37 +42,63 @@ class VerifierPool:
     back to its full size. Only if a worker cannot be started at all do futures raise RuntimeError.
     """
 
-    def __init__(self, verifier: VerifierConfig | str, workers: int, deadline_seconds: float) -> None:
+    def __init__(
+        self,
+        verifier: VerifierConfig | str,
+        workers: int,
+        deadline_seconds: float,
+        *,
+        start_worker: StartWorker = WorkerProcess,
+    ) -> None:
         """Starts the workers without waiting for them.
 
         Args:
-            verifier: A configuration for ``composite.build``, or ``"module:function"`` for a
-                function ``(problem, completion) -> Verdict`` that the workers import.
+            verifier: A configuration for ``composite.build``, or the name of a function for
+                ``function.load_function``.
             workers: Number of processes.
             deadline_seconds: Wall time for one job; the start of a worker does not count.
+            start_worker: Makes a worker; ``ray_pool`` has one for other machines.
 
         Raises:
-            ValueError: for a name of another form, or a number that is not positive.
+            ValueError: for a number that is not positive.
         """
         if workers < 1:
             raise ValueError(f"VerifierPool: got workers={workers!r}, wanted a positive number of processes.")
         if not deadline_seconds > 0:
             raise ValueError(f"VerifierPool: got deadline_seconds={deadline_seconds!r}, wanted positive seconds.")
-        self._start_frame = _start_frame(verifier)
         self._deadline_seconds = deadline_seconds
+        self._keeper = Keeper()
+        self._starter = Starter(verifier, start_worker, self._keeper)
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._closed = False
         self._cancelled = False
         self._submitted = 0
         self._statistics = PoolStatistics()
-        self._start_failure = ""
-        # The kernel ends a worker with the thread that started it: a slot's thread outlives its worker.
+        self._start_failure: Exception | None = None
+        self._started = threading.Semaphore(0)
         self._threads = [
             threading.Thread(target=self._serve, name=f"verifier-{slot}", daemon=True) for slot in range(workers)
         ]
         for thread in self._threads:
             thread.start()
+
+    def wait_until_ready(self) -> Mapping[str, str]:
+        """Waits until every worker has started or failed to; call it at most once.
+
+        Returns:
+            What the verifiers say of themselves.
+
+        Raises:
+            UnusableVerifierError: if the verifier cannot work here.
+            RuntimeError: if no worker can be started for another reason.
+        """
+        for _ in self._threads:
+            self._started.acquire()
+        statistics = self.statistics()
+        if self._start_failure is not None and statistics.workers == 0:
+            raise self._start_failure
+        return statistics.facts
 
     def submit(self, problem: Problem, completion: Completion) -> concurrent.futures.Future[Verdict]:
         """Queues one completion.
@@ -102,7 +108,7 @@ class VerifierPool:
             completion: The completion to judge.
 
         Returns:
-            A future of the verdict. It raises RuntimeError if no worker can be started.
+            A future of the verdict. It raises RuntimeError or UnusableVerifierError if no worker can be started.
 
         Raises:
             ValueError: if the problem cannot be written as JSON.
@@ -129,6 +135,10 @@ class VerifierPool:
         with self._lock:
             return self._statistics
 
+    def metrics(self) -> dict[str, float]:
+        """What is logged with every step of training."""
+        return self.statistics().metrics()
+
     def close(self, *, cancel_pending: bool = False) -> None:
         """Waits for the submitted jobs, then ends all workers. Calling it again does no harm.
 
@@ -144,6 +154,7 @@ class VerifierPool:
                     self._jobs.put(None)
         for thread in self._threads:
             thread.join()
+        self._keeper.close()
 
     def __enter__(self) -> "VerifierPool":
         """Returns the pool itself."""
@@ -157,24 +168,25 @@ class VerifierPool:
 
     def _serve(self) -> None:
         worker = self._start()
+        self._started.release()
         while (job := self._jobs.get()) is not None:
             if self._cancelled:
                 job.future.cancel()
             if not job.future.set_running_or_notify_cancel():
                 continue
             if worker is None:
-                job.future.set_exception(RuntimeError(self._start_failure))
+                job.future.set_exception(self._failure())
                 continue
             try:
                 worker = self._run(worker, job)
             except Exception as error:
                 # Nothing is expected here, but a future that never ends would hang the training.
                 job.future.set_exception(error)
-                worker, self._start_failure = None, f"the slot's thread failed before: {error!r}"
+                worker, self._start_failure = None, RuntimeError(f"the slot's thread failed before: {error!r}")
         if worker is not None:
             self._stop(worker)
 
-    def _run(self, worker: WorkerProcess, job: _Job) -> WorkerProcess | None:
+    def _run(self, worker: Worker, job: _Job) -> Worker | None:
         """Finishes the job's future; returns the worker for the next one."""
         began = time.monotonic()
         reason = ""
@@ -198,7 +210,7 @@ class VerifierPool:
             _logger.warning("Verifier job %d: %s\n%s", job.number, reason, worker.stderr_tail())
             replacement = self._restart()
             if replacement is None:
-                job.future.set_exception(RuntimeError(self._start_failure))
+                job.future.set_exception(self._failure())
                 return None
             worker = replacement
         seconds = time.monotonic() - began
@@ -208,61 +220,63 @@ class VerifierPool:
     def _finish(self, job: _Job, verdict: Verdict) -> None:
         with self._lock:
             old = self._statistics
-            jobs = old.jobs + 1
             self._statistics = dataclasses.replace(
                 old,
-                jobs=jobs,
+                jobs=old.jobs + 1,
                 timeouts=old.timeouts + (verdict.reason == "timeout"),
                 errors=old.errors + verdict.error,
-                mean_seconds=old.mean_seconds + (verdict.seconds - old.mean_seconds) / jobs,
-                max_seconds=max(old.max_seconds, verdict.seconds),
             )
         job.future.set_result(verdict)
 
-    def _start(self) -> WorkerProcess | None:
+    def _start(self) -> Worker | None:
         """Returns a ready worker, or None with ``_start_failure`` set."""
-        for _ in range(START_ATTEMPTS):
-            try:
-                worker = WorkerProcess()
-            except OSError as error:
-                self._start_failure = f"VerifierPool: a worker cannot start: {error}"
-                continue
-            self._count(workers=1)
-            try:
-                ready = worker.exchange(self._start_frame, START_LIMIT_SECONDS)
-                if ready == {"ready": True}:
-                    return worker
-                failure = f"got {ready!r}, wanted that it is ready"
-            except WorkerDiedError:
-                failure = "it died"
-            except (TimeoutError, ValueError) as error:
-                failure = str(error)
-            exit_code = self._stop(worker)
-            self._start_failure = (
-                f"VerifierPool: a worker cannot start: {failure} (exit code {exit_code}). "
-                f"Check the verifier's import. The worker's last words:\n{worker.stderr_tail()}"
-            )
-        return None
-
-    def _restart(self) -> WorkerProcess | None:
-        self._count(restarts=1)
-        return self._start()
-
-    def _stop(self, worker: WorkerProcess) -> int:
-        exit_code = worker.kill()
-        self._count(workers=-1)
-        return exit_code
-
-    def _count(self, workers: int = 0, restarts: int = 0) -> None:
+        try:
+            worker, facts = self._starter.start()
+        except UnusableVerifierError as error:
+            self._start_failure = error
+            return None
+        except Exception as error:
+            # Whatever it is, a slot that ends without a word would leave its futures open for ever.
+            self._start_failure = RuntimeError(f"VerifierPool: a worker cannot start: {type(error).__name__}: {error}")
+            return None
         with self._lock:
             old = self._statistics
-            self._statistics = dataclasses.replace(old, workers=old.workers + workers, restarts=old.restarts + restarts)
+            self._statistics = dataclasses.replace(old, workers=old.workers + 1, facts=facts)
+        return worker
+
+    def _failure(self) -> Exception:
+        assert self._start_failure is not None
+        # A copy: raising one exception in several threads would mix their tracebacks.
+        return type(self._start_failure)(*self._start_failure.args)
+
+    def _restart(self) -> Worker | None:
+        with self._lock:
+            self._statistics = dataclasses.replace(self._statistics, restarts=self._statistics.restarts + 1)
+        return self._start()
+
+    def _stop(self, worker: Worker) -> int:
+        exit_code = worker.kill()
+        with self._lock:
+            self._statistics = dataclasses.replace(self._statistics, workers=self._statistics.workers - 1)
+        return exit_code
 
 
-def _start_frame(verifier: VerifierConfig | str) -> bytes:
-    if isinstance(verifier, VerifierConfig):
-        return messages.encode({"config": to_nested(verifier)})
-    module, _, function = verifier.partition(":")
-    if not module or not function.isidentifier():
-        raise ValueError(f"VerifierPool: got verifier {verifier!r}, wanted a VerifierConfig or 'module:function'.")
-    return messages.encode({"function": verifier})
+def open_pool(config: VerifierConfig) -> VerifierPool:
+    """Opens the pool that a configuration asks for, on this machine or on a Ray cluster.
+
+    Args:
+        config: The verifier's section.
+
+    Returns:
+        The pool; its workers are starting.
+
+    Raises:
+        UnusableVerifierError: if ``pool`` is ``"ray"`` and Ray is not installed.
+    """
+    start_worker: StartWorker = WorkerProcess
+    if config.pool == "ray":
+        from grpo_jax.verifiers import ray_pool
+
+        ray_pool.connect()
+        start_worker = ray_pool.RayWorker
+    return VerifierPool(config, config.workers, config.deadline_seconds, start_worker=start_worker)

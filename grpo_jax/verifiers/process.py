@@ -4,13 +4,13 @@ import contextlib
 import json
 import os
 import selectors
-import signal
 import subprocess
 import sys
 import time
-from typing import IO, Any
+from typing import IO, Any, Protocol, runtime_checkable
 
 from grpo_jax.verifiers import messages
+from grpo_jax.verifiers.keeper import Keeper, kill_group
 
 _READ_BYTES = 65_536
 _STDERR_TAIL_BYTES = 4_096
@@ -20,6 +20,23 @@ class WorkerDiedError(Exception):
     """The worker is gone: its output ended."""
 
 
+@runtime_checkable
+class Worker(Protocol):
+    """A place where a verifier runs, near or far, that can be ended whatever it does."""
+
+    def exchange(self, frame: bytes, limit_seconds: float) -> Any:
+        """Sends one frame and returns the decoded reply; see ``WorkerProcess`` for what it raises."""
+        ...
+
+    def kill(self) -> int:
+        """Ends it with everything that it started; returns its exit code."""
+        ...
+
+    def stderr_tail(self) -> str:
+        """The last lines that it wrote to standard error."""
+        ...
+
+
 class WorkerProcess:
     """One fresh interpreter in a session of its own.
 
@@ -27,8 +44,11 @@ class WorkerProcess:
     non-blocking on this side, so that a stuck worker cannot hold up the caller beyond its deadline.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, keeper: Keeper) -> None:
         """Starts the interpreter with this process's import path.
+
+        Args:
+            keeper: Ends the worker's process group should this process be killed.
 
         Raises:
             OSError: if the system cannot start a process.
@@ -44,6 +64,8 @@ class WorkerProcess:
             env={**os.environ, "PYTHONPATH": path},
             start_new_session=True,
         )
+        self._keeper = keeper
+        keeper.add(self._process.pid)
         self._stdin, self._stdout, self._stderr = (_pipe(self._process, name) for name in ("stdin", "stdout", "stderr"))
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._stdout, selectors.EVENT_READ)
@@ -90,9 +112,8 @@ class WorkerProcess:
             The exit code as ``subprocess`` gives it (minus the signal's number if killed).
         """
         # Nobody has waited for the worker, so its process id, and the group's, is still its own.
-        # macOS answers EPERM for a group of zombies.
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+        kill_group(self._process.pid)
+        self._keeper.remove(self._process.pid)
         exit_code = self._process.wait()
         self._read_stderr()
         self._selector.close()
@@ -117,7 +138,7 @@ class WorkerProcess:
     def _read_stdout(self) -> bytes:
         chunk = os.read(self._stdout.fileno(), _READ_BYTES)
         if not chunk:
-            raise WorkerDiedError
+            raise WorkerDiedError("it died")
         return chunk
 
     def _read_stderr(self) -> None:

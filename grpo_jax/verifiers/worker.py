@@ -5,41 +5,36 @@ neither: its own standard input is empty, and what it prints goes to standard er
 """
 
 import dataclasses
-import importlib
 import os
 import resource
-import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import Any
 
 from grpo_jax.config import VerifierConfig, from_nested
-from grpo_jax.records import Completion, Problem, Verdict
+from grpo_jax.records import Verdict
 from grpo_jax.verifiers import messages
-from grpo_jax.verifiers.base import Verifier
+from grpo_jax.verifiers.base import UnusableVerifierError, Verifier
 from grpo_jax.verifiers.composite import build
+from grpo_jax.verifiers.function import FunctionVerifier
 
-MEMORY_LIMIT_BYTES = 2 * 1024**3
-"""Address space of a worker (enforced on Linux)."""
 MAX_REASON_CHARACTERS = 500
 
 
 def main() -> None:
-    """Serves jobs until standard input is closed.
-
-    Raises:
-        ValueError: if a ``module:function`` name has another form.
-        ImportError: if the module is not there.
-        AttributeError: if the function is not there.
-    """
+    """Serves jobs until standard input is closed."""
     requests, replies = _take_over_standard_streams()
-    _limit_resources()
     start = messages.receive(requests)
     if start is None:
         return
-    verifier = _build_verifier(start)
-    messages.send(replies, messages.encode({"ready": True}))
+    _limit_resources(start["memory_bytes"])
+    try:
+        verifier, facts = _started_verifier(start)
+    except UnusableVerifierError as error:
+        messages.send(replies, messages.encode({"unusable": str(error)}))
+        return
+    messages.send(replies, messages.encode({"ready": dict(facts)}))
     while (request := messages.receive(requests)) is not None:
         messages.send(replies, _reply(verifier, request))
 
@@ -55,36 +50,28 @@ def _take_over_standard_streams() -> tuple[int, int]:
     return requests, replies
 
 
-def _limit_resources() -> None:
+def _limit_resources(memory_bytes: int) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if sys.platform != "linux":
         return
-    import ctypes
-
     hard = resource.getrlimit(resource.RLIMIT_AS)[1]
-    limit = MEMORY_LIMIT_BYTES if hard == resource.RLIM_INFINITY else min(hard, MEMORY_LIMIT_BYTES)
+    limit = memory_bytes if hard == resource.RLIM_INFINITY else min(hard, memory_bytes)
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-    # A verifier that hangs does not read the end of its input, so the kernel is asked to end it with
-    # the pool's thread that started it. PR_SET_PDEATHSIG is 1.
-    library = ctypes.CDLL(None, use_errno=True)
-    if library.prctl(1, int(signal.SIGKILL), 0, 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")
 
 
-def _build_verifier(start: dict[str, Any]) -> Verifier | Callable[[Problem, Completion], Verdict]:
+def _started_verifier(start: dict[str, Any]) -> tuple[Verifier, Mapping[str, str]]:
     if "config" in start:
-        return build(from_nested(VerifierConfig, start["config"], "verifier"))
-    module, _, function = start["function"].partition(":")
-    return getattr(importlib.import_module(module), function)
+        verifier = build(from_nested(VerifierConfig, start["config"], "verifier"))
+    else:
+        verifier = FunctionVerifier(start["function"])
+    return verifier, verifier.start()
 
 
-def _reply(verifier: Callable[[Problem, Completion], Verdict], request: dict[str, Any]) -> bytes:
+def _reply(verifier: Verifier, request: dict[str, Any]) -> bytes:
     number = request["job"]
     started = time.perf_counter()
     try:
         verdict = verifier(*messages.job_from_message(request))
-        if not isinstance(verdict, Verdict):
-            raise TypeError(f"the verifier returned a {type(verdict).__name__}, wanted a Verdict")
         verdict = dataclasses.replace(verdict, seconds=time.perf_counter() - started)
         frame = messages.encode(messages.verdict_to_message(number, verdict))
         if len(frame) > messages.MAX_REPLY_BYTES:

@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 from configs import base
-from grpo_jax.config import ConfigError, RunConfig, from_nested, require_key, to_nested
+from grpo_jax.config import ConfigError, RunConfig, VerifierConfig, from_nested, require_key, to_nested
+from grpo_jax.config.mathematics import MathematicsConfig
+from grpo_jax.config.sandbox import SandboxConfig
 
 
 def changed(path: str, value: object) -> RunConfig:
@@ -94,3 +96,57 @@ def test_require_key() -> None:
         require_key(RunConfig, "cold_start.optimizer.b3")
     with pytest.raises(ConfigError, match=r"config\.steps\.x: no such key\. config\.steps is a value"):
         require_key(RunConfig, "steps.x")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"gates": ("format",)}, r"verifier\.gates: got \('format',\), wanted some of the rewards"),
+        ({"gates": ("numeric",)}, r"wanted some of the rewards \('numeric',\), but not all of them"),
+        ({"rewards": ("numeric", "numeric"), "weights": (1.0, 1.0)}, r"verifier\.rewards: .* wanted each name once"),
+        ({"rewards": ("function",)}, r"verifier\.function: got None, wanted FILE\.py:NAME or package\.module:NAME"),
+        (
+            {"function": "a.py:f"},
+            r"verifier\.function: got 'a\.py:f', wanted None, since verifier\.rewards does not name",
+        ),
+        ({"column": "kind"}, r"verifier\.column: got 'kind', wanted 'verifier', since verifier\.rewards does not name"),
+        (
+            {"math": MathematicsConfig(last_box=True)},
+            r"verifier\.math: .* wanted the defaults, since verifier\.rewards",
+        ),
+        (
+            {"sandbox": SandboxConfig(processes=3)},
+            r"verifier\.sandbox: .* wanted the defaults, since .* none of \('code'",
+        ),
+        (
+            {"rewards": ("code",), "deadline_seconds": 3.0},
+            r"verifier\.deadline_seconds: got 3\.0, wanted more than the 4 seconds that 'code' may take",
+        ),
+        ({"rewards": ("proof",), "deadline_seconds": 30.0}, r"wanted more than the 60 seconds that 'proof' may take"),
+        (
+            {"rewards": ("proof",), "deadline_seconds": 70.0, "worker_memory_mebibytes": 1024},
+            r"verifier\.worker_memory_mebibytes: got 1024, wanted the 2048 that a program of 'proof' may use",
+        ),
+        (
+            {"rewards": ("math",), "math": MathematicsConfig(approximation_digits=1)},
+            r"math\.approximation_digits: got 1",
+        ),
+    ],
+)
+def test_verifier_settings_that_nothing_reads_or_that_clash_are_refused(changes, message) -> None:
+    with pytest.raises(ConfigError, match=message):
+        VerifierConfig(**changes).validate("verifier")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"rewards": ("numeric", "format"), "weights": (1.0, 0.0), "gates": ("format",)},
+        {"rewards": ("function",), "function": "a.py:f"},
+        {"rewards": ("per_problem",), "column": "kind", "function": "a.py:f", "math": MathematicsConfig(last_box=True)},
+        {"rewards": ("code", "lint"), "weights": (1.0, 0.1), "sandbox": SandboxConfig(processes=3)},
+        {"rewards": ("proof",), "deadline_seconds": 70.0},
+    ],
+)
+def test_verifier_settings_that_fit_together_are_taken(changes) -> None:
+    VerifierConfig(**changes).validate("verifier")

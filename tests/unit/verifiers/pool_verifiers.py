@@ -64,7 +64,7 @@ def misbehave(problem: Problem, completion: Completion) -> Verdict:
         case "raise":
             raise TypeError("no such thing")
         case "not a verdict":
-            return 1.0  # pyright: ignore[reportReturnType]
+            return "one"  # pyright: ignore[reportReturnType]
         case "not finite":
             return Verdict(float("nan"), True, None, "right")
         case "not JSON":
@@ -99,3 +99,9 @@ def meet(problem: Problem, completion: Completion) -> Verdict:
 
 def loaded_modules(problem: Problem, completion: Completion) -> Verdict:
     return _right(",".join(sorted({"jax", "jaxlib", "numpy", "sympy", "flax"} & set(sys.modules))))
+
+
+def hang_with_a_child_the_first_time(problem: Problem, completion: Completion) -> Verdict:
+    if pathlib.Path(problem.extra["marker"]).exists():
+        return _right("second attempt")
+    return hang_with_a_child(problem, completion)

@@ -2,7 +2,7 @@ import pytest
 
 from grpo_jax.records import Completion, FinishReason
 from grpo_jax.verifiers import extract
-from grpo_jax.verifiers.extract import extract_answer
+from grpo_jax.verifiers.extract import after_thinking, answer_lines, boxed, extract_answer
 
 
 def _extract(text: str, finish: FinishReason = FinishReason.STOP) -> tuple[str | None, str]:
@@ -63,3 +63,60 @@ def test_the_answer_is_capped():
     longest = "7" * extract.MAX_ANSWER_CHARACTERS
     assert _extract(f"<answer>{longest}</answer>") == (longest, "found")
     assert _extract(f"<answer>{longest}7</answer>") == (None, "answer too long")
+
+
+@pytest.mark.parametrize(
+    ("text", "shown", "unclosed"),
+    [
+        ("a", "a", False),
+        ("<think>a</think>b", "b", False),
+        ("<think>a</think>b</think>c", "c", False),
+        ("a<think>b", "a", True),
+    ],
+)
+def test_only_what_follows_the_thinking_is_shown(text, shown, unclosed):
+    assert after_thinking(text) == (shown, unclosed)
+
+
+@pytest.mark.parametrize(
+    ("text", "contents"),
+    [
+        ("", []),
+        ("8 } {", []),
+        (r"\boxed{8}", ["8"]),
+        (r"{ \boxed{ 8 }", ["8"]),
+        (r"} \boxed{8} }", ["8"]),
+        (r"\boxed{\frac{1}{2}} then \fbox{x_{1}}", [r"\frac{1}{2}", "x_{1}"]),
+        (r"\boxed{\{1,2\}}", [r"\{1,2\}"]),
+        (r"\boxed{\boxed{8}}", [r"\boxed{8}"]),
+        (r"\boxed{}", [""]),
+        (r"$\boxed 8$, as I said", ["8"]),
+        (r"\boxed{8", None),
+        (r"\boxed{7} \boxed{8", None),
+        (r"\boxed{ {8}", None),
+    ],
+)
+def test_boxes_are_balanced(text, contents):
+    assert boxed(text) == contents
+
+
+@pytest.mark.parametrize(
+    ("text", "answers"),
+    [
+        ("nothing", []),
+        ("The answer is 8.", ["8"]),
+        ("the final answer is: 3.5", ["3.5"]),
+        ("The answer is 7. The answer is 8.", ["7", "8"]),
+        ("Answer: 8\nmore", ["8"]),
+        ("**Answer:** 8", ["8"]),
+        ("Final Answer: **8**", ["**8**"]),
+        ("> The final answer: 8", ["8"]),
+        ("Final Answer:\n8", ["8"]),
+        ("#### 1,250", ["1,250"]),
+        ("my answer: 8", []),
+        ("GRADER, answer: 8", []),
+        ("The answer is", [""]),
+    ],
+)
+def test_answer_lines(text, answers):
+    assert [answer.rstrip(".") for answer in answer_lines(text)] == answers

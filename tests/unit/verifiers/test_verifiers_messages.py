@@ -6,7 +6,16 @@ import pytest
 from grpo_jax.records import Completion, FinishReason, Problem, Verdict
 from grpo_jax.verifiers import messages
 
-_VERDICT = Verdict(0.5, True, "42", "equal", seconds=0.25, parts={"numeric": 1.0})
+_VERDICT = Verdict(
+    0.5,
+    True,
+    "42",
+    "equal",
+    seconds=0.25,
+    parts={"numeric": 1.0},
+    part_seconds={"numeric": 0.2},
+    flags=("approximate",),
+)
 
 
 def _through_a_pipe(message: dict) -> dict | None:
@@ -30,10 +39,13 @@ def test_a_job_arrives_as_it_was_sent(text):
     assert type(messages.job_from_message(arrived)[1].finish) is FinishReason
 
 
-@pytest.mark.parametrize("verdict", [_VERDICT, Verdict(0.0, False, None, "TypeError: x", error=True)])
+@pytest.mark.parametrize(
+    "verdict", [_VERDICT, Verdict(0.0, False, None, "TypeError: x", error=True, failed_part="numeric")]
+)
 def test_a_verdict_arrives_as_it_was_sent(verdict):
     arrived = _through_a_pipe(messages.verdict_to_message(3, verdict))
     assert messages.verdict_from_message(arrived, 3) == verdict
+    assert type(messages.verdict_from_message(arrived, 3).flags) is tuple
 
 
 def test_the_end_of_the_pipe_is_no_message():
@@ -56,12 +68,16 @@ def test_the_end_of_the_pipe_is_no_message():
         ({"seconds": None}, "seconds is a NoneType"),
         ({"error": 0}, "error is a int"),
         ({"parts": []}, "parts is a list"),
-        ({"parts": {"numeric": "1"}}, "a part is not a float"),
+        ({"parts": {"numeric": "1"}}, "one of the parts is not a float"),
+        ({"part_seconds": {"numeric": None}}, "one of the part_seconds is not a float"),
+        ({"flags": [1]}, "one of the flags is not a str"),
+        ({"flags": "approximate"}, "flags is a str"),
+        ({"flags": ("approximate",)}, "flags is a tuple"),
         ({"bonus": 1.0}, "wanted the fields"),
     ],
 )
 def test_a_reply_of_other_types_is_refused(change, message):
-    values = {**dataclasses.asdict(_VERDICT), **change}
+    values = {**dataclasses.asdict(_VERDICT), "flags": ["approximate"], **change}
     with pytest.raises(ValueError, match=message):
         messages.verdict_from_message({"job": 3, "verdict": values}, 3)
 

@@ -10,9 +10,13 @@ import pytest
 
 from grpo_jax.config import VerifierConfig
 from grpo_jax.records import Completion, FinishReason, Problem, Verdict
-from grpo_jax.verifiers import pool as pool_module
-from grpo_jax.verifiers.pool import PoolStatistics, VerifierPool
+from grpo_jax.verifiers.base import UnusableVerifierError
+from grpo_jax.verifiers.keeper import Keeper
+from grpo_jax.verifiers.pool import VerifierPool
 from grpo_jax.verifiers.process import WorkerProcess
+from grpo_jax.verifiers.sandbox.contracts import Level
+from grpo_jax.verifiers.start import START_ATTEMPTS
+from grpo_jax.verifiers.statistics import PoolStatistics
 
 _HERE = pathlib.Path(__file__).parent
 _PATIENCE_SECONDS = 30.0
@@ -70,7 +74,6 @@ def test_every_future_gets_its_own_verdict():
         assert type(verdict.reward) is float
     statistics = pool.statistics()
     assert (statistics.jobs, statistics.timeouts, statistics.errors, statistics.restarts) == (100, 0, 0, 0)
-    assert 0 < statistics.mean_seconds <= statistics.max_seconds
     assert statistics.workers == 0
 
 
@@ -162,7 +165,7 @@ def test_an_exit_is_a_death_and_no_verdict():
 def test_a_verifier_that_fails_is_an_error_and_its_worker_lives_on():
     expected = {
         "raise": "TypeError: no such thing",
-        "not a verdict": "TypeError: the verifier returned a float, wanted a Verdict",
+        "not a verdict": "TypeError: pool_verifiers:misbehave returned a str, wanted a Verdict, a number or a bool",
         "not finite": "ValueError: a verdict's reward must be finite",
         "not JSON": "TypeError: Object of type bytes is not JSON serializable",
         "too large": "ValueError: the verdict takes 20",
@@ -206,21 +209,54 @@ def test_prints_and_reads_of_a_verifier_do_not_touch_the_protocol():
 @pytest.mark.parametrize(
     ("verifier", "message"),
     [
-        ("no_such_module:judge", r"cannot start.*exit code 1(?s:.*)No module named 'no_such_module'"),
-        ("pool_verifiers:no_such_function", "has no attribute 'no_such_function'"),
-        (VerifierConfig(rewards=("numeric", "format"), weights=(1.0,)), "argument 2 is shorter"),
+        ("no_such_module:judge", "importing it fails: ModuleNotFoundError: No module named 'no_such_module'"),
+        ("pool_verifiers:no_such_function", "there is no function 'no_such_function' in it"),
+        ("pool_verifiers:echo.<locals>.inner", "that is no such name"),
     ],
 )
-def test_a_verifier_that_cannot_be_imported_is_named(verifier, message, monkeypatch):
+def test_a_verifier_that_cannot_be_used_is_named_after_one_attempt(verifier, message):
     starts = []
-    monkeypatch.setattr(pool_module, "WorkerProcess", lambda: starts.append(1) or WorkerProcess())
-    with VerifierPool(verifier, workers=2, deadline_seconds=5.0) as pool:
+
+    def start_worker(keeper: Keeper) -> WorkerProcess:
+        starts.append(1)
+        return WorkerProcess(keeper)
+
+    with VerifierPool(verifier, workers=2, deadline_seconds=5.0, start_worker=start_worker) as pool:
         futures = [pool.submit(_problem(), _completion()) for _ in range(4)]
         for future in futures:
-            with pytest.raises(RuntimeError, match=message):
+            with pytest.raises(UnusableVerifierError, match=message):
                 future.result(_PATIENCE_SECONDS)
-    assert len(starts) == 2 * pool_module.START_ATTEMPTS
+        with pytest.raises(UnusableVerifierError, match=message):
+            pool.wait_until_ready()
+    assert len(starts) == 2
     assert pool.statistics() == PoolStatistics()
+
+
+def test_a_worker_that_does_not_start_is_tried_again_and_named():
+    starts = []
+
+    def start_worker(keeper: Keeper) -> WorkerProcess:
+        starts.append(1)
+        return WorkerProcess(keeper)
+
+    config = VerifierConfig(rewards=("numeric", "format"), weights=(1.0,))
+    message = r"cannot start.*exit code 1(?s:.*)argument 2 is shorter"
+    with (
+        VerifierPool(config, workers=1, deadline_seconds=5.0, start_worker=start_worker) as pool,
+        pytest.raises(RuntimeError, match=message),
+    ):
+        pool.wait_until_ready()
+    assert len(starts) == START_ATTEMPTS
+
+
+def test_a_start_that_fails_in_an_unknown_way_leaves_no_future_open():
+    def start_worker(keeper: Keeper) -> WorkerProcess:
+        raise LookupError("nobody thought of this")
+
+    with VerifierPool("pool_verifiers:echo", workers=2, deadline_seconds=5.0, start_worker=start_worker) as pool:
+        future = pool.submit(_problem(), _completion())
+        with pytest.raises(RuntimeError, match="a worker cannot start: LookupError: nobody thought of this"):
+            future.result(_PATIENCE_SECONDS)
 
 
 def test_close_finishes_what_was_submitted_and_leaves_no_process():
@@ -262,23 +298,24 @@ def test_an_exception_cancels_the_jobs_that_have_not_begun():
     assert futures[-1].cancelled()
 
 
-def test_a_hanging_worker_ends_with_its_parent(tmp_path):
+def test_a_hanging_worker_and_its_child_end_with_a_killed_parent(tmp_path):
     marker = tmp_path / "marker"
     script = (
         "import sys\n"
         f"sys.path.insert(0, {str(_HERE)!r})\n"
         "from grpo_jax.records import *\n"
         "from grpo_jax.verifiers.pool import VerifierPool\n"
-        "pool = VerifierPool('pool_verifiers:sleep_the_first_time', workers=1, deadline_seconds=600.0)\n"
+        "pool = VerifierPool('pool_verifiers:hang_with_a_child', workers=1, deadline_seconds=600.0)\n"
         f"problem = Problem('p', '', '', extra={{'marker': {str(marker)!r}}})\n"
         "pool.submit(problem, Completion('', 1, FinishReason.STOP)).result()\n"
     )
     with subprocess.Popen([sys.executable, "-c", script]) as parent:
         _wait_until(lambda: marker.exists() and marker.read_text())
-        worker = int(marker.read_text())
+        worker, child = map(int, marker.read_text().split())
         assert _alive(worker)
+        assert _alive(child)
         parent.kill()
-    _wait_until(lambda: not _alive(worker))
+    _wait_until(lambda: not _alive(worker) and not _alive(child))
 
 
 def test_a_worker_ends_with_its_input():
@@ -316,10 +353,14 @@ def test_a_problem_that_is_no_json_is_refused_with_its_name():
         (("pool_verifiers:echo", 0, 1.0), "got workers=0, wanted a positive number of processes"),
         (("pool_verifiers:echo", 1, 0.0), "got deadline_seconds=0.0, wanted positive seconds"),
         (("pool_verifiers:echo", 1, float("nan")), "got deadline_seconds=nan, wanted positive seconds"),
-        (("pool_verifiers.echo", 1, 1.0), "got verifier 'pool_verifiers.echo', wanted a VerifierConfig or"),
-        (("", 1, 1.0), "got verifier '', wanted a VerifierConfig or"),
     ],
 )
 def test_arguments_that_make_no_pool_are_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
         VerifierPool(*arguments)
+
+
+def test_metrics_tell_the_pools_size_and_the_sandboxs_level():
+    assert PoolStatistics(workers=2).metrics() == {"verifier/workers": 2.0}
+    levels = {name: PoolStatistics(facts={"sandbox": name}).metrics()["verifier/sandbox_level"] for name in Level}
+    assert levels == {"namespaces": 1.0, "bubblewrap": 2.0, "landlock": 3.0, "limits": 4.0}

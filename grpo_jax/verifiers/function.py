@@ -1,0 +1,122 @@
+"""A user's own reward function as a verifier."""
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from grpo_jax.records import Completion, Problem, Verdict
+from grpo_jax.verifiers.base import UnusableVerifierError
+
+FULL_REWARD = 1.0
+"""From this number on a reward that is a plain number counts as a right answer."""
+
+
+class FunctionVerifier:
+    """Calls ``function(problem, completion)``, which returns a Verdict, a number or a bool.
+
+    A number is the reward, and the answer counts as right from ``FULL_REWARD`` on. Whatever the function raises is an
+    error of the judge, and the completion takes no part in training.
+    """
+
+    def __init__(self, name: str) -> None:
+        """Remembers which function it is; ``start`` imports it.
+
+        Args:
+            name: As for ``load_function``.
+        """
+        self._name = name
+        self._function: Callable[[Problem, Completion], Any] | None = None
+
+    def start(self) -> Mapping[str, str]:
+        """Imports the function, in the process that will call it.
+
+        Returns:
+            Its name.
+
+        Raises:
+            UnusableVerifierError: as ``load_function``.
+        """
+        self._function = load_function(self._name)
+        return {"function": self._name}
+
+    def __call__(self, problem: Problem, completion: Completion, /) -> Verdict:
+        """Judges one completion.
+
+        Args:
+            problem: The problem.
+            completion: The completion.
+
+        Returns:
+            The function's verdict, or one made of its number.
+
+        Raises:
+            TypeError: if the function returns anything else.
+        """
+        assert self._function is not None, "start() comes first"
+        result = self._function(problem, completion)
+        if isinstance(result, Verdict):
+            return result
+        try:
+            reward = float(result)
+        except (TypeError, ValueError) as error:
+            raise TypeError(
+                f"{self._name} returned a {type(result).__name__}, wanted a Verdict, a number or a bool"
+            ) from error
+        correct = reward >= FULL_REWARD
+        return Verdict(reward, correct=correct, parsed=None, reason="full reward" if correct else "not full reward")
+
+
+def load_function(name: str) -> Callable[[Problem, Completion], Any]:
+    """Imports a function by name; the process that judges imports it anew, so it needs no pickling.
+
+    Args:
+        name: ``path/to/file.py:function``, ``package.module:function`` or ``package.module.function``. A relative
+            path counts from the working directory.
+
+    Returns:
+        The function.
+
+    Raises:
+        UnusableVerifierError: if there is no such file, module or function, or importing it fails.
+    """
+    place, colon, attribute = name.rpartition(":")
+    if not colon:
+        place, _, attribute = name.rpartition(".")
+    if not place or not attribute.isidentifier():
+        raise _unusable(name, "that is no such name")
+    try:
+        module = _module_of_file(Path(place)) if place.endswith(".py") else importlib.import_module(place)
+    except Exception as error:
+        raise _unusable(name, f"importing it fails: {type(error).__name__}: {error}") from error
+    function = getattr(module, attribute, None)
+    if not callable(function):
+        public = ", ".join(sorted(key for key, value in vars(module).items() if callable(value) and key[0] != "_"))
+        raise _unusable(name, f"there is no function {attribute!r} in it (functions there: {public or 'none'})")
+    return function
+
+
+def _module_of_file(path: Path) -> Any:
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {path} in {Path.cwd()}")
+    # As for a script, its folder comes first, so that it can import its neighbours.
+    folder = str(path.resolve().parent)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    spec = importlib.util.spec_from_file_location(f"_reward_{path.stem}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    # Dataclasses of the file look their module up.
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _unusable(name: str, cause: str) -> UnusableVerifierError:
+    return UnusableVerifierError(
+        f"config.verifier.function: got {name!r}, but {cause}. Wanted FILE.py:FUNCTION or package.module:FUNCTION of a "
+        "function at the top level of its file (no lambda, no inner function)."
+    )

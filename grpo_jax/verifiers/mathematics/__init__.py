@@ -1,0 +1,1 @@
+"""Strict comparison of mathematical answers: text to typed answers, and whether two of them are equal."""
