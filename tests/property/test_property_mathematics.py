@@ -13,7 +13,7 @@ PIECES = (
     "0 1 2 7 10 0.5 1,000 x y n e i a_1 + - * / ^ ! = < ( ) [ ] { } | , : % $ ' . "
     + r"\frac{1}{2} \frac12 \sqrt{3} \sqrt "
     r"\pi \sin \log_2 \cdot \times \le \ne \in \cup \pm \{ \} \left( \right) \text{ cm} \text{ or } ^\circ \% \$ "
-    r"\begin{pmatrix} \end{pmatrix} & \\ \overline{3} \mathbb{R} \emptyset \boxed{ km yes √ ² ½ ∞ − ×"  # noqa: RUF001
+    r"\begin{pmatrix} \end{pmatrix} & \\ \overline{3} \mathbb{R} \emptyset \boxed{ km yes √ ² ½ ∞ − ×"
 ).split()
 
 texts = st.one_of(

@@ -83,8 +83,9 @@ class Comparison:
             case BaseNumber(), BaseNumber():
                 same_value = gold.value == answer.value
                 return same_value and (self._options.base_as_value or gold.base == answer.base)
-            case Text(words), Text(other):
-                return words == other
+            case Text(words, read), Text(other, other_read):
+                # What has no reading equals nothing but its own text.
+                return read and other_read and words == other
         return self._same_collection(gold, answer)
 
     def _same_sets(self, gold: RealSet, answer: RealSet) -> bool:

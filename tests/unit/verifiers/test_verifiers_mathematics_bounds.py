@@ -93,6 +93,7 @@ def test_what_is_refused_has_a_reason(answer, reason):
         (r"[\tan 2,\sqrt{n})\cup(\arctan((e^n)!),\infty)", r"[\tan 2,\sqrt{n})\cup(\infty,\arctan((e^n)!))"),
         (r"\sin(\pi)", r"\sin(\pi)+x-x"),
         (r"\sum_{k=1}^{\tan(\arctan(y))} k^{\cosh(10)}", r"\sum_{k=1}^{\tan(\arctan(y))} k^{\cosh(10)}+0"),
+        ("di", "{" * 300 + "}" * 300 + "di"),
         (r".\overline{x}", r"0.\overline{x}"),
     ],
 )
