@@ -1,13 +1,13 @@
 """What a reward accepts among completions that a user has, and which of them look like a hole in it."""
 
 import collections
-import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from grpo_jax.config import ConfigError, VerifierConfig
+from grpo_jax.config import VerifierConfig
 from grpo_jax.records import Completion, FinishReason, Problem, Verdict
+from grpo_jax.verifiers.jsonl import read_rows
 from grpo_jax.verifiers.pool import open_pool
 
 SHOWN_ROWS = 5
@@ -48,21 +48,7 @@ def read_completions(path: Path) -> list[Row]:
     Raises:
         ConfigError: naming file, line and what is wrong with it.
     """
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"--completions: {path} cannot be read: {error}. Wanted a JSONL file.") from error
-    rows = []
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        try:
-            rows.append(_row(number, json.loads(line)))
-        except (TypeError, ValueError) as error:
-            raise ConfigError(f"--completions: line {number} of {path} is no completion: {error}.") from error
-    if not rows:
-        raise ConfigError(f"--completions: {path} holds no completion.")
-    return rows
+    return read_rows(path, "--completions", "completion", _row)
 
 
 def audit(rows: Sequence[Row], config: VerifierConfig) -> dict[str, Any]:
@@ -165,8 +151,6 @@ def _frequencies(values: Any) -> dict[str, int]:
 
 
 def _row(number: int, values: Any) -> Row:
-    if type(values) is not dict:
-        raise TypeError(f"it is a {type(values).__name__}, wanted an object")
     texts: Mapping[str, Any] = {"problem": "", "answer": "", **values}
     for name in ("problem", "answer", "completion"):
         if type(texts.get(name)) is not str:

@@ -2,7 +2,6 @@
 
 import collections
 import dataclasses
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 from grpo_jax.config import ConfigError, VerifierConfig
 from grpo_jax.records import Completion, FinishReason, Problem, Verdict
+from grpo_jax.verifiers.jsonl import read_rows
 from grpo_jax.verifiers.pool import open_pool
 
 Kind = Literal["math", "code", "proof"]
@@ -54,22 +54,13 @@ def read_cases(path: Path, kind: Kind) -> list[Case]:
     Raises:
         ConfigError: naming file, line and what is wrong with it.
     """
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"--cases: {path} cannot be read: {error}. Wanted a JSONL file.") from error
-    cases = []
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-            cases.append(dataclasses.replace(_CASE[kind](row), tag=str(row.get("kind", ""))))
-        except (KeyError, TypeError, ValueError) as error:
-            fault = f"it has no {error}" if isinstance(error, KeyError) else str(error)
-            raise ConfigError(f"--cases: line {number} of {path} is no case of kind {kind!r}: {fault}.") from error
-    if not cases:
-        raise ConfigError(f"--cases: {path} holds no case.")
+    parse = _CASE[kind]
+    cases = read_rows(
+        path,
+        "--cases",
+        f"case of kind {kind!r}",
+        lambda _, row: dataclasses.replace(parse(row), tag=str(row.get("kind", ""))),
+    )
     repeated = [name for name, count in collections.Counter(case.identifier for case in cases).items() if count > 1]
     if repeated:
         raise ConfigError(f"--cases: {path} has the id {repeated[0]!r} more than once, wanted each once.")

@@ -3,7 +3,7 @@
 import pytest
 
 from grpo_jax.config.mathematics import MathematicsConfig
-from grpo_jax.verifiers.mathematics.equivalence import judge
+from tests.unit.verifiers.mathematics_tables import assert_judged, pairs
 
 OPTIONS = MathematicsConfig()
 
@@ -254,22 +254,11 @@ DIFFERENT = {
 }
 
 
-def pairs(table):
-    return [
-        pytest.param(gold, answer, id=f"{kind}-{gold}-{answer}"[:80].encode("ascii", "replace").decode())
-        for kind, references in table.items()
-        for gold, answers in references.items()
-        for answer in answers
-    ]
-
-
 @pytest.mark.parametrize(("gold", "answer"), pairs(EQUAL))
 def test_equal_in_both_orders(gold, answer):
-    forth, back = judge(gold, answer, OPTIONS), judge(answer, gold, OPTIONS)
-    assert (forth.equal, back.equal) == (True, True), (forth, back)
+    assert_judged(gold, answer, OPTIONS, equal=True)
 
 
 @pytest.mark.parametrize(("gold", "answer"), pairs(DIFFERENT))
 def test_different_in_both_orders(gold, answer):
-    forth, back = judge(gold, answer, OPTIONS), judge(answer, gold, OPTIONS)
-    assert (forth.equal, back.equal) == (False, False), (forth, back)
+    assert_judged(gold, answer, OPTIONS, equal=False)
