@@ -2,8 +2,8 @@
 
 python -m benchmarks.verifiers [--math FILE] [--code FILE] [--proof FILE] [--workers 2] [--write]
 
-The files hold cases as `python -m grpo_jax.verify --cases` reads them. math-verify (pip install "grpo-jax[math-verify]")
-runs in the same workers, under the same deadline. --write keeps the figures in docs/verifiers.json.
+The files hold cases as `python -m grpo_jax.verify --cases` reads them. math-verify (the extra of that name) runs in the
+same workers, under the same deadline. --write keeps the figures in docs/verifiers.json.
 """
 
 import argparse
@@ -105,7 +105,8 @@ def throughput(labelled: Sequence[cases.Case], kind: cases.Kind, config: Verifie
     started, cpu_started = time.perf_counter(), sum(os.times()[:4])
     cases.judge_cases(repeated, kind, config)
     elapsed = time.perf_counter() - started
-    print(f"{kind}: {sum(os.times()[:4]) - cpu_started:.1f} CPU-seconds in {elapsed:.1f} s, start of the workers included")
+    cpu_seconds = sum(os.times()[:4]) - cpu_started
+    print(f"{kind}: {cpu_seconds:.1f} CPU-seconds in {elapsed:.1f} s, start of the workers included")
     return round(len(repeated) / elapsed, 1)
 
 

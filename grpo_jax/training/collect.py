@@ -1,5 +1,6 @@
 """Sampling completions and judging them: verification overlaps generation."""
 
+import collections
 import concurrent.futures
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -95,6 +96,12 @@ class Collected(NamedTuple):
     def valid_BG(self) -> Bool[np.ndarray, "B G"]:
         """False where the judge failed: no wrong answer, and no part of any statistic."""
         return np.array([[not verdict.error for verdict in group] for group in self.verdict_BG])
+
+    @property
+    def commonest_fault(self) -> str:
+        """The reason that a failed judge gives most often, or nothing."""
+        reasons = collections.Counter(verdict.reason for row in self.verdict_BG for verdict in row if verdict.error)
+        return reasons.most_common(1)[0][0] if reasons else ""
 
     def part_BGK(self, names: Sequence[str]) -> Float[np.ndarray, "B G K"]:
         """Each reward on its own, before weights; 0 where the judge failed."""

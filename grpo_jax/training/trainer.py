@@ -174,7 +174,7 @@ class Trainer:
         self.run.metrics.write("train", step, row)
         # With one update per batch every ratio is 1, so the loss is the mean advantage: 0, and nothing to watch.
         self._display.step(step, {name: value for name, value in row.items() if name != "loss"})
-        self._warn(step, row)
+        self._warn(step, row, drawn)
         self._watch_nonfinite(row)
         if step % self.config.evaluation.every_steps == 0 or step == self.config.steps:
             self._validate(state, step)
@@ -242,16 +242,16 @@ class Trainer:
         if errors:
             self._display.note(
                 f"step {step}: the judge failed on {errors:.0f} of the {split} completions, which are left out of "
-                "pass@1; samples.jsonl has the reasons"
+                f"pass@1; most often: {result.collected.commonest_fault}"
             )
         return rate if math.isfinite(rate) else None
 
-    def _warn(self, step: int, row: Mapping[str, float]) -> None:
+    def _warn(self, step: int, row: Mapping[str, float], drawn: collect_lib.Collected) -> None:
         every = self.config.evaluation.every_steps
         if row["verifier/errors"] and (step - 1) % every == 0:
             self._display.note(
                 f"step {step}: the judge failed on {row['verifier/errors']:.0f} completions, which take no part in "
-                "training"
+                f"training; most often: {drawn.commonest_fault}"
             )
         if row["solved_none"] > HOPELESS_SHARE and (step - 1) % every == 0:
             self._display.note(

@@ -155,7 +155,10 @@ def _row(number: int, values: Any) -> Row:
     for name in ("problem", "answer", "completion"):
         if type(texts.get(name)) is not str:
             raise TypeError(f"{name} is {texts.get(name)!r}, wanted a text")
-    finish = FinishReason.LENGTH if values.get("truncated") else FinishReason.STOP
+    truncated = values.get("truncated", False)
+    if type(truncated) is not bool:
+        raise TypeError(f"truncated is {truncated!r}, wanted true or false")
+    finish = FinishReason.LENGTH if truncated else FinishReason.STOP
     extra = {name: value for name, value in values.items() if name not in ("problem", "answer", "completion")}
     problem = Problem(f"line {number}", texts["problem"], texts["answer"], extra=extra)
     return Row(number, problem, Completion(texts["completion"], length_tokens=1, finish=finish))

@@ -2,6 +2,7 @@
 
 import importlib
 import importlib.util
+import inspect
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -60,6 +61,8 @@ class FunctionVerifier:
         if isinstance(result, Verdict):
             return result
         try:
+            if isinstance(result, str | bytes):
+                raise TypeError("a text is no number")
             reward = float(result)
         except (TypeError, ValueError) as error:
             raise TypeError(
@@ -80,7 +83,8 @@ def load_function(name: str) -> Callable[[Problem, Completion], Any]:
         The function.
 
     Raises:
-        UnusableVerifierError: if there is no such file, module or function, or importing it fails.
+        UnusableVerifierError: if there is no such file, module or function, importing it fails, or it does not take
+            two arguments.
     """
     place, colon, attribute = name.rpartition(":")
     if not colon:
@@ -89,13 +93,26 @@ def load_function(name: str) -> Callable[[Problem, Completion], Any]:
         raise _unusable(name, "that is no such name")
     try:
         module = _module_of_file(Path(place)) if place.endswith(".py") else importlib.import_module(place)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise _unusable(name, f"importing it fails: {type(error).__name__}: {error}") from error
     function = getattr(module, attribute, None)
     if not callable(function):
         public = ", ".join(sorted(key for key, value in vars(module).items() if callable(value) and key[0] != "_"))
         raise _unusable(name, f"there is no function {attribute!r} in it (functions there: {public or 'none'})")
+    _check_signature(name, function)
     return function
+
+
+def _check_signature(name: str, function: Callable[..., Any]) -> None:
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        # A function written in C need not tell its arguments.
+        return
+    try:
+        signature.bind(None, None)
+    except TypeError as error:
+        raise _unusable(name, f"it cannot be called with a problem and a completion: {error}") from error
 
 
 def _module_of_file(path: Path) -> Any:

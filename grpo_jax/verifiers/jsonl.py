@@ -26,7 +26,7 @@ def read_rows(path: Path, flag: str, wanted: str, parse: Callable[[int, Any], Ro
         ConfigError: naming file, line and what is wrong with it.
     """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{flag}: {path} cannot be read: {error}. Wanted a JSONL file.") from error
     rows = []

@@ -81,6 +81,10 @@ def test_completions_are_audited_with_the_rewards_of_a_configuration(tmp_path):
         (["--cases", "absent.jsonl"], "--kind: got None, wanted one of math, code, proof"),
         (["--kind", "maths", "--cases", "absent.jsonl"], "--kind: got 'maths'"),
         (["--kind", "math", "--cases", "absent.jsonl"], "--cases: absent.jsonl cannot be read"),
+        (
+            ["--kind", "math", "--gold", "1", "--answer", "1", "--json", "absent/x"],
+            "--json: absent/x cannot be written",
+        ),
         (["--kind", "code", "--gold", "1", "--answer", "1"], "--kind: got 'code', wanted 'math'"),
         (["--kind", "math", "--case", "a.jsonl"], "Unknown command line flag 'case'"),
         (

@@ -89,7 +89,9 @@ class CoqProver:
 
     def _compile_proof(self, challenge: Challenge, source: str, statement: bytes, nonce: str) -> bytes:
         if coq_source.is_bare_proof(source):
-            source = f"Require Import {MODULE}.\nTheorem {challenge.theorem} : {MODULE}.goal.\n{source}"
+            # The goal is shown written out: most tactics do not look behind a name.
+            goal = f"ltac:(let goal := eval unfold {MODULE}.goal in {MODULE}.goal in exact goal)"
+            source = f"Require Import {MODULE}.\nTheorem {challenge.theorem} : {goal}.\n{source}"
         text = f"{coq_source.context(challenge.preamble, MODULE)}\n{source}\n"
         name = f"Proof_{nonce}"
         execution = self._compile(name, text, {f"{MODULE}.vo": statement}, self._config.compile_seconds)

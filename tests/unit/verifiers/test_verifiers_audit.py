@@ -82,6 +82,7 @@ def test_other_columns_reach_the_verifiers(tmp_path):
         ('{"completion": 3}', "completion is 3, wanted a text"),
         ('{"answer": "3"}', "completion is None, wanted a text"),
         ('{"completion": "x", "answer": 3}', "answer is 3, wanted a text"),
+        ('{"completion": "x", "truncated": "no"}', "truncated is 'no', wanted true or false"),
         ("\n", "holds no completion"),
     ],
 )

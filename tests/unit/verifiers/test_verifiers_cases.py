@@ -62,7 +62,7 @@ def test_percentiles_are_values_of_the_list(percent, value):
         ("math", {"id": 1, "gold": 2, "answer": "2", "equal": True}, "gold is a int, wanted a text"),
         ("math", {"id": 1, "gold": "2", "answer": "2", "equal": "yes"}, "equal is 'yes', wanted true or false"),
         ("math", {"id": 1, "gold": "2", "answer": "2", "equal": True, "form": "x"}, "form is 'x', wanted 'bare' or"),
-        ("code", {"id": 1, "tests": {}, "completion": "", "expect": "ok"}, "expect is 'ok', wanted one of 'pass', 'fail'"),
+        ("code", {"id": 1, "tests": {}, "completion": "", "expect": "ok"}, "expect is 'ok', wanted one of 'pass'"),
         ("proof", {"id": 1, "prover": "coq", "candidate": "", "expect": "pass"}, "it has no 'statement'"),
         ("proof", [1], "line 2"),
     ],

@@ -40,6 +40,14 @@ def nothing(problem, completion):
     return None
 
 
+def text(problem, completion):
+    return "1.0"
+
+
+def lonely(problem):
+    return 1.0
+
+
 not_callable = 3
 """
 
@@ -75,9 +83,9 @@ def test_a_relative_path_counts_from_the_working_directory(rewards, tmp_path, mo
     assert load_function("my_rewards.py:exact")(_PROBLEM, _completion("42"))
 
 
-@pytest.mark.parametrize("name", ["os.path:basename", "os.path.basename"])
+@pytest.mark.parametrize("name", ["os.path:relpath", "os.path.relpath"])
 def test_dotted_names_are_imported(name):
-    assert load_function(name).__name__ == "basename"
+    assert load_function(name).__name__ == "relpath"
 
 
 def test_what_is_no_reward_says_which_function_returned_it(rewards):
@@ -93,6 +101,7 @@ def test_what_is_no_reward_says_which_function_returned_it(rewards):
         ("{file}:absent", r"there is no function 'absent' in it \(functions there: .*exact.*length"),
         ("{file}:not_callable", "there is no function 'not_callable' in it"),
         ("{file}:<lambda>", "that is no such name"),
+        ("{file}:lonely", "it cannot be called with a problem and a completion: too many positional arguments"),
         ("absent.py:f", "importing it fails: FileNotFoundError: there is no file absent.py in"),
         ("no_such_package.module:f", "importing it fails: ModuleNotFoundError: No module named 'no_such_package'"),
         ("", "that is no such name"),
@@ -101,6 +110,17 @@ def test_what_is_no_reward_says_which_function_returned_it(rewards):
 def test_a_function_that_cannot_be_loaded_is_named(name, message, rewards):
     with pytest.raises(UnusableVerifierError, match=message):
         load_function(name.format(file=rewards))
+
+
+def test_a_text_is_no_reward(rewards):
+    with pytest.raises(TypeError, match="returned a str, wanted a Verdict, a number"):
+        _judge(f"{rewards}:text", _completion(""))
+
+
+def test_a_file_that_ends_the_process_says_so(tmp_path):
+    (tmp_path / "leaving.py").write_text("import sys\nsys.exit(5)\n")
+    with pytest.raises(UnusableVerifierError, match="importing it fails: SystemExit: 5"):
+        load_function(f"{tmp_path / 'leaving.py'}:f")
 
 
 def test_a_file_that_fails_says_how(tmp_path):

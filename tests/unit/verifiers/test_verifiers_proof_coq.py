@@ -51,6 +51,21 @@ def reason(verifier, source, **extra):
 
 
 @pytest.mark.parametrize(
+    "tactics",
+    ["induction n; [reflexivity | simpl; f_equal; assumption]", "lia", "intuition auto with arith", "auto with arith"],
+)
+def test_the_goal_of_a_bare_proof_is_open_to_tactics(verifier, tactics):
+    assert reason(verifier, f"Proof. {tactics}. Qed.", preamble="Require Import Lia Arith.") == "proved"
+
+
+def test_a_bare_proof_of_another_thing_is_refused(verifier):
+    statement = "forall n : nat, n + 1 = n"
+    assert reason(verifier, "Proof. lia. Qed.", statement=statement, preamble="Require Import Lia.") == (
+        "does not compile"
+    )
+
+
+@pytest.mark.parametrize(
     "source",
     [
         RIGHT,
