@@ -1,154 +1,131 @@
-"""A functional decoder of the Llama family: stacked layers under a scan, with and without a cache.
+"""A functional decoder: stacked layers under a scan, with and without a cache.
 
 Parameters are a nested dict of float32 arrays; ``logical_axes`` has the same structure. Axes: ``K`` key and value
 heads and ``J`` query heads for each of them are kept apart, so that sharding K over ``tensor`` needs no reshape.
+Families of models differ by the fields of their ``ModelSpec``.
 """
 
+import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 
-from grpo_jax.models import layers
+from grpo_jax.models import layers, moe, rotary
+from grpo_jax.models.block import Attend, Block, Extras
+from grpo_jax.models.cache import CompletionCache, PromptCache, empty_cache
+from grpo_jax.models.parameters import Parameters, Stack, init_params, logical_axes, stacks
 from grpo_jax.models.spec import ModelSpec
 from grpo_jax.parallel import rules
 
-Parameters = dict[str, Any]
-Attend = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
-"""(query, key, value) of the new positions -> attention output; the caller decides what else is seen."""
-
-
-class Block(nn.Module):
-    """One layer: attention and a gated feed-forward network, each behind RMSNorm and a residual."""
-
-    spec: ModelSpec
-
-    @nn.compact
-    def __call__(
-        self, x: jax.Array, rotation: tuple[jax.Array, jax.Array], attend: Attend
-    ) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
-        """Returns the layer's output and the keys and values of the new positions."""
-        spec = self.spec
-        K, J, C = spec.num_kv_heads, spec.queries_per_kv_head, spec.head_dim
-        projection = nn.initializers.normal(spec.init_std)
-        residual = nn.initializers.normal(spec.init_std / (2 * spec.num_layers) ** 0.5)
-        ones, zeros = nn.initializers.ones, nn.initializers.zeros
-        # Leading axes are rows and positions, or prompts and completions: the arithmetic is the same.
-        residual_sharding = rules.sharding(rules.BATCH, *(None,) * (x.ndim - 1))
-
-        def weight(name: str, initializer: Any, shape: tuple[int, ...]) -> jax.Array:
-            return self.param(name, initializer, shape, jnp.float32).astype(x.dtype)
-
-        hidden = layers.rms_norm(x, self.param("attention_norm", ones, (spec.d_model,)), spec.norm_epsilon)
-        query = jnp.einsum("...D,DKJC->...KJC", hidden, weight("query", projection, (spec.d_model, K, J, C)))
-        key = jnp.einsum("...D,DKC->...KC", hidden, weight("key", projection, (spec.d_model, K, C)))
-        value = jnp.einsum("...D,DKC->...KC", hidden, weight("value", projection, (spec.d_model, K, C)))
-        if spec.qkv_bias:
-            query = query + weight("query_bias", zeros, (K, J, C))[None, None]
-            key = key + weight("key_bias", zeros, (K, C))[None, None]
-            value = value + weight("value_bias", zeros, (K, C))[None, None]
-        if spec.qk_norm:
-            query = layers.rms_norm(query, self.param("query_norm", ones, (C,)), spec.norm_epsilon)
-            key = layers.rms_norm(key, self.param("key_norm", ones, (C,)), spec.norm_epsilon)
-        cosine, sine = rotation
-        query = layers.rotate(query, cosine[..., None, :], sine[..., None, :])
-        key = layers.rotate(key, cosine, sine)
-        attended = attend(query, key, value)
-        x = x + jnp.einsum(
-            "...KJC,KJCD->...D",
-            attended,
-            weight("output", residual, (K, J, C, spec.d_model)),
-            out_sharding=residual_sharding,
-        )
-        hidden = layers.rms_norm(x, self.param("mlp_norm", ones, (spec.d_model,)), spec.norm_epsilon)
-        gate = jnp.einsum("...D,DF->...F", hidden, weight("gate", projection, (spec.d_model, spec.d_ff)))
-        up = jnp.einsum("...D,DF->...F", hidden, weight("up", projection, (spec.d_model, spec.d_ff)))
-        x = x + jnp.einsum(
-            "...F,FD->...D",
-            layers.swiglu(gate, up),
-            weight("down", residual, (spec.d_ff, spec.d_model)),
-            out_sharding=residual_sharding,
-        )
-        return x, (key, value)
-
-
-def logical_axes(spec: ModelSpec) -> Parameters:
-    """Logical axes of every parameter, in the structure of ``init_params``."""
-    block = {
-        "attention_norm": (None,),
-        "query": ("embed", "heads", None, None),
-        "key": ("embed", "heads", None),
-        "value": ("embed", "heads", None),
-        "output": ("heads", None, None, "embed"),
-        "mlp_norm": (None,),
-        "gate": ("embed", "mlp"),
-        "up": ("embed", "mlp"),
-        "down": ("mlp", "embed"),
-    }
-    if spec.qkv_bias:
-        block |= {"query_bias": ("heads", None, None), "key_bias": ("heads", None), "value_bias": ("heads", None)}
-    if spec.qk_norm:
-        block |= {"query_norm": (None,), "key_norm": (None,)}
-    axes: Parameters = {
-        "embedding": ("vocab", "embed"),
-        "blocks": {name: ("layers", *names) for name, names in block.items()},
-        "final_norm": (None,),
-    }
-    if not spec.tie_embeddings:
-        axes["unembedding"] = ("embed", "vocab")
-    return axes
-
-
-def init_params(key: jax.Array, spec: ModelSpec) -> Parameters:
-    """Fresh float32 parameters; layers are stacked along a leading axis.
-
-    Args:
-        key: PRNG key.
-        spec: What to build.
-
-    Returns:
-        Nested dict of arrays.
-    """
-    embedding_key, block_key, unembedding_key = jax.random.split(key, 3)
-    half = spec.head_dim // 2
-    row = jnp.zeros((1, 1, spec.d_model))
-    rotation = (jnp.zeros((1, 1, half)), jnp.zeros((1, 1, half)))
-
-    def init_block(layer_key: jax.Array) -> Parameters:
-        with jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((), ())):
-            variables = Block(spec).init(layer_key, row, rotation, lambda *qkv: qkv[0])
-        return dict(variables["params"])
-
-    params: Parameters = {
-        "embedding": spec.embedding_init_std * jax.random.normal(embedding_key, (spec.vocab_size, spec.d_model)),
-        "blocks": jax.vmap(init_block)(jax.random.split(block_key, spec.num_layers)),
-        "final_norm": jnp.ones(spec.d_model),
-    }
-    if not spec.tie_embeddings:
-        shape = (spec.d_model, spec.vocab_size)
-        params["unembedding"] = spec.init_std * jax.random.normal(unembedding_key, shape)
-    return params
+__all__ = [
+    "CompletionCache",
+    "Parameters",
+    "PromptCache",
+    "decode_step",
+    "empty_cache",
+    "expert_load",
+    "forward",
+    "init_params",
+    "logical_axes",
+    "prefill",
+    "unembedding",
+]
 
 
 def _embed(params: Parameters, spec: ModelSpec, token: jax.Array) -> jax.Array:
     table_VD = rules.shard(params["embedding"], None, None).astype(spec.compute_dtype)
-    if not rules.has_mesh():
-        return table_VD[token]
-    return table_VD.at[token].get(out_sharding=rules.partition((rules.BATCH, *(None,) * token.ndim)))
+    if rules.has_mesh():
+        x = table_VD.at[token].get(out_sharding=rules.partition((rules.BATCH, *(None,) * token.ndim)))
+    else:
+        x = table_VD[token]
+    return x if spec.embedding_scale == 1 else x * jnp.asarray(spec.embedding_scale, x.dtype)
 
 
-def _apply_block(spec: ModelSpec, block: Parameters, x: jax.Array, rotation: Any, attend: Attend) -> Any:
-    axes = {name: names[1:] for name, names in logical_axes(spec)["blocks"].items()}
-    return Block(spec).apply({"params": rules.gather_parameters(block, axes)}, x, rotation, attend)
+def _final_norm(params: Parameters, spec: ModelSpec, x: jax.Array) -> jax.Array:
+    scale_D = params["final_norm"] + spec.norm_offset if spec.norm_offset else params["final_norm"]
+    return layers.rms_norm(x, scale_D, spec.norm_epsilon)
 
 
 _REMAT_POLICIES = {
     "dots": jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
     "full": jax.checkpoint_policies.nothing_saveable,
 }
+
+
+def _window(spec: ModelSpec) -> int | jax.Array:
+    """Every layer's window: one number where all are alike, or an array of them."""
+    if len(set(spec.windows)) > 1:
+        return jnp.array(spec.windows, jnp.int32)
+    return spec.windows[0] if spec.windows else 0
+
+
+def _run_layers(
+    params: Parameters,
+    spec: ModelSpec,
+    x: jax.Array,
+    position: jax.Array,
+    attend: Callable[[int | jax.Array, Any], Attend],
+    *,
+    keep: Callable[[Extras], Any],
+    inputs: Any = None,
+    absorbed: bool = False,
+) -> tuple[jax.Array, Any]:
+    """Runs every layer.
+
+    Args:
+        params: From ``init_params``.
+        spec: Their spec.
+        x: Embeddings.
+        position: Positions of what is embedded.
+        attend: From a layer's window and its slice of ``inputs`` to how it attends.
+        keep: What of a layer's extras is returned, stacked over layers.
+        inputs: Tree of arrays with a leading axis L.
+        absorbed: See ``Block``.
+
+    Returns:
+        The last layer's output, not normalised, and what was kept.
+    """
+    window, rotation = _window(spec), rotary.angles(position, spec)
+    narrow = None if spec.window_rope_theta is None else rotary.window_angles(position, spec)
+    axes = logical_axes(spec)
+
+    def layer(stack: Stack, x: jax.Array, xs: Any) -> tuple[jax.Array, Any]:
+        block, own_window, own_inputs = xs
+        own_window = window if own_window is None else own_window
+        own_rotation = rotation
+        if narrow is not None:
+            own_rotation = jax.tree.map(lambda near, far: jnp.where(own_window > 0, near, far), narrow, rotation)
+        names = {name: leaf_axes[1:] for name, leaf_axes in axes[stack.name].items()}
+        variables = {"params": rules.gather_parameters(block, names)}
+        module = Block(spec, stack.routed, absorbed)
+        applied: Any = module.apply(variables, x, own_rotation, attend(own_window, own_inputs))
+        return applied[0], keep(applied[1])
+
+    kept = []
+    for stack in stacks(spec):
+        body = functools.partial(layer, stack)
+        if spec.remat != "none":
+            body = jax.checkpoint(body, policy=_REMAT_POLICIES[spec.remat], prevent_cse=False)
+        part = lambda leaf, stack=stack: leaf if stack.whole else leaf[stack.first : stack.end]  # noqa: E731
+        windows = None if isinstance(window, int) else part(window)
+        x, outputs = jax.lax.scan(body, x, (params[stack.name], windows, jax.tree.map(part, inputs)))
+        kept.append(outputs)
+    return x, kept[0] if len(kept) == 1 else jax.tree.map(lambda *parts: jnp.concatenate(parts), *kept)
+
+
+def _attend_to_rows(segment_NS: jax.Array) -> Callable[[int | jax.Array, Any], Attend]:
+    mask_NSS = layers.causal_mask(segment_NS)
+    index_S = jnp.arange(segment_NS.shape[1])
+    distance_1SS = (index_S[:, None] - index_S[None, :])[None]
+
+    def attend(window: int | jax.Array, _: Any) -> Attend:
+        seen_NSS = layers.within_window(distance_1SS, mask_NSS, window)
+        return lambda query, key, value: layers.attention(query, key, value, seen_NSS)
+
+    return attend
 
 
 def forward(
@@ -170,51 +147,48 @@ def forward(
     Returns:
         Normalised hidden states in the compute dtype; what stands at padding has no meaning.
     """
-    mask_NSS = layers.causal_mask(segment_NS)
-    rotation = layers.rotary_angles(position_NS, spec)
+    x_NSD = _embed(params, spec, token_NS)
+    attend = _attend_to_rows(segment_NS)
+    x_NSD, _ = _run_layers(params, spec, x_NSD, position_NS, attend, keep=lambda _: None)
+    return _final_norm(params, spec, x_NSD)
 
-    def layer(x_NSD: jax.Array, block: Parameters) -> tuple[jax.Array, None]:
-        attend = lambda query, key, value: layers.attention(query, key, value, mask_NSS)  # noqa: E731
-        return _apply_block(spec, block, x_NSD, rotation, attend)[0], None
 
-    if spec.remat != "none":
-        layer = jax.checkpoint(layer, policy=_REMAT_POLICIES[spec.remat], prevent_cse=False)
-    x_NSD, _ = jax.lax.scan(layer, _embed(params, spec, token_NS), params["blocks"])
-    return layers.rms_norm(x_NSD, params["final_norm"], spec.norm_epsilon)
+def expert_load(
+    params: Parameters,
+    spec: ModelSpec,
+    token_NS: Int[Array, "N S"],
+    position_NS: Int[Array, "N S"],
+    segment_NS: Int[Array, "N S"],
+) -> Float[Array, "L E"]:
+    """How many tokens of whole rows visit each expert of each layer that has experts; see ``moe.balance``.
+
+    Args:
+        params: From ``init_params``.
+        spec: Their spec, with ``experts``.
+        token_NS: As in ``forward``.
+        position_NS: As in ``forward``.
+        segment_NS: As in ``forward``; padding is not counted.
+
+    Returns:
+        Counts.
+    """
+    experts = spec.experts
+    assert experts is not None
+
+    def keep(extras: Extras) -> jax.Array:
+        if extras.routing is None:
+            return jnp.zeros(experts.count)
+        return moe.load(experts, extras.routing, segment_NS > 0)
+
+    x_NSD, attend = _embed(params, spec, token_NS), _attend_to_rows(segment_NS)
+    load_LE = _run_layers(params, spec, x_NSD, position_NS, attend, keep=keep)[1]
+    return load_LE[experts.first_dense_layers :]
 
 
 def unembedding(params: Parameters, spec: ModelSpec) -> Float[Array, "D V"]:
     """The output projection in the compute dtype, gathered over ``fsdp``."""
     table_DV = params["embedding"].T if spec.tie_embeddings else params["unembedding"]
     return rules.shard(table_DV, None, "vocab").astype(spec.compute_dtype)
-
-
-class PromptCache(NamedTuple):
-    """Keys and values of the prompts, held once per prompt and shared by its completions.
-
-    Attributes:
-        key_LBPKC: Keys.
-        value_LBPKC: Values.
-        mask_BP: False at padding.
-        length_B: Prompt lengths in tokens.
-    """
-
-    key_LBPKC: Float[Array, "L B P K C"]
-    value_LBPKC: Float[Array, "L B P K C"]
-    mask_BP: Bool[Array, "B P"]
-    length_B: Int[Array, "B"]
-
-
-class CompletionCache(NamedTuple):
-    """Keys and values of the completions so far.
-
-    Attributes:
-        key_LBGKTC: Keys; positions from ``step`` on are not written yet.
-        value_LBGKTC: Values.
-    """
-
-    key_LBGKTC: Float[Array, "L B G K T C"]
-    value_LBGKTC: Float[Array, "L B G K T C"]
 
 
 def prefill(
@@ -233,18 +207,12 @@ def prefill(
     """
     position_BP = jnp.broadcast_to(jnp.arange(token_BP.shape[1])[None], token_BP.shape)
     mask_BP = position_BP < length_B[:, None]
-    mask_BPP = layers.causal_mask(mask_BP.astype(jnp.int32))
-    rotation = layers.rotary_angles(position_BP, spec)
-
-    def layer(x_BPD: jax.Array, block: Parameters) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
-        attend = lambda query, key, value: layers.attention(query, key, value, mask_BPP)  # noqa: E731
-        return _apply_block(spec, block, x_BPD, rotation, attend)
-
-    x_BPD, (key, value) = jax.lax.scan(layer, _embed(params, spec, token_BP), params["blocks"])
+    x_BPD, attend = _embed(params, spec, token_BP), _attend_to_rows(mask_BP.astype(jnp.int32))
+    cached = lambda extras: (extras.key, extras.value)  # noqa: E731
+    x_BPD, (key, value) = _run_layers(params, spec, x_BPD, position_BP, attend, keep=cached)
     is_last_BP1 = (position_BP == length_B[:, None] - 1)[:, :, None]
     last_BD = jnp.sum(jnp.where(is_last_BP1, x_BPD, 0), axis=1)
-    hidden_BD = layers.rms_norm(last_BD, params["final_norm"], spec.norm_epsilon)
-    return hidden_BD, PromptCache(key, value, mask_BP, length_B)
+    return _final_norm(params, spec, last_BD), PromptCache(key, value, mask_BP, length_B)
 
 
 def decode_step(
@@ -269,18 +237,24 @@ def decode_step(
         Final hidden states, and the cache with these tokens in it.
     """
     position_BG = jnp.broadcast_to(prompt.length_B[:, None] + step, token_BG.shape)
-    rotation = layers.rotary_angles(position_BG, spec)
-    earlier_T = jnp.arange(completion.key_LBGKTC.shape[4]) < step
+    index_T = jnp.arange(completion.key_LBGKTC.shape[4])
+    prompt_distance_BP = prompt.length_B[:, None] + step - jnp.arange(prompt.mask_BP.shape[1])[None]
 
-    def layer(x_BGD: jax.Array, xs: Any) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
-        block, prompt_key, prompt_value, own_key, own_value = xs
-        attend = lambda query, key, value: layers.decode_attention(  # noqa: E731
-            query, (prompt_key, prompt_value, prompt.mask_BP), (own_key, own_value, earlier_T), (key, value)
+    def attend(window: int | jax.Array, cached: Any) -> Attend:
+        prompt_key, prompt_value, own_key, own_value = cached
+        if spec.latent:
+            prompt_value, own_value = (key[..., : spec.latent.latent_dim] for key in (prompt_key, own_key))
+        seen_BP = layers.within_window(prompt_distance_BP, prompt.mask_BP, window)
+        earlier_T = layers.within_window(step - index_T, index_T < step, window)
+        return lambda query, key, value: layers.decode_attention(
+            query, (prompt_key, prompt_value, seen_BP), (own_key, own_value, earlier_T), (key, value)
         )
-        return _apply_block(spec, block, x_BGD, rotation, attend)
 
-    xs = (params["blocks"], prompt.key_LBPKC, prompt.value_LBPKC, *completion)
-    x_BGD, (key, value) = jax.lax.scan(layer, _embed(params, spec, token_BG), xs)
-    hidden_BGD = layers.rms_norm(x_BGD, params["final_norm"], spec.norm_epsilon)
+    x_BGD, inputs = _embed(params, spec, token_BG), (prompt.key_LBPKC, prompt.value_LBPKC, *completion)
+    cached = lambda extras: (extras.key, extras.value)  # noqa: E731
+    x_BGD, (key, value) = _run_layers(
+        params, spec, x_BGD, position_BG, attend, keep=cached, inputs=inputs, absorbed=spec.latent is not None
+    )
     write = lambda cache, new: jax.lax.dynamic_update_slice_in_dim(cache, new[:, :, :, :, None], step, axis=4)  # noqa: E731
-    return hidden_BGD, CompletionCache(write(completion.key_LBGKTC, key), write(completion.value_LBGKTC, value))
+    completion = CompletionCache(write(completion.key_LBGKTC, key), write(completion.value_LBGKTC, value))
+    return _final_norm(params, spec, x_BGD), completion

@@ -11,18 +11,76 @@ class RopeScaling:
     """How rotary frequencies are stretched beyond the context that a model was trained on.
 
     Attributes:
-        kind: ``linear`` divides every frequency by ``factor``; ``llama3`` divides the low ones and blends.
+        kind: ``linear`` divides every frequency by ``factor``; ``llama3`` and ``yarn`` divide the low ones and blend.
         factor: The stretch.
         low_freq_factor: (llama3) wavelengths above original / this are divided.
         high_freq_factor: (llama3) wavelengths below original / this stay.
-        original_max_positions: (llama3) context in tokens that the model was trained on.
+        original_max_positions: (llama3, yarn) context in tokens that the model was trained on.
+        beta_fast: (yarn) pairs that turn more often than this within the original context stay.
+        beta_slow: (yarn) pairs that turn less often than this are divided.
+        whole_pairs: (yarn) the blend begins and ends at whole pairs.
+        amplitude: (yarn) cosines and sines are multiplied by this.
     """
 
-    kind: Literal["linear", "llama3"]
+    kind: Literal["linear", "llama3", "yarn"]
     factor: float
     low_freq_factor: float = 1.0
     high_freq_factor: float = 4.0
     original_max_positions: int = 8192
+    beta_fast: float = 32.0
+    beta_slow: float = 1.0
+    whole_pairs: bool = True
+    amplitude: float = 1.0
+
+
+@dataclasses.dataclass(frozen=True)
+class LatentAttention:
+    """Attention whose keys and values are made from one small vector per token, which is all that is cached.
+
+    Attributes:
+        query_rank: Width of the vector that queries are made from; 0 makes them from the hidden state.
+        latent_dim: Width of the vector that keys and values are made from.
+        rotary_dim: Width of the rotated part of queries and keys; the key's is shared by all heads.
+        value_dim: Width of a head's value.
+    """
+
+    query_rank: int
+    latent_dim: int
+    rotary_dim: int
+    value_dim: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Experts:
+    """A feed-forward network of which every token visits a few parts.
+
+    Attributes:
+        count: E, routed experts.
+        per_token: Experts that a token visits.
+        d_ff: Width of one expert.
+        shared_d_ff: Width of the network that every token visits besides; 0 for none.
+        score: How router logits become scores.
+        normalize: A token's weights are divided by their sum.
+        weight_scale: The weights are multiplied by this.
+        choice_bias: A bias per expert that takes part in the choice of experts and not in their weights.
+        groups: Experts are split into so many groups; 1 for no limit on groups.
+        groups_per_token: Groups that a token's experts may come from.
+        group_score: A group counts as its best expert, or as the sum of its best two.
+        first_dense_layers: So many first layers have the ordinary network of width ``ModelSpec.d_ff``.
+    """
+
+    count: int
+    per_token: int
+    d_ff: int
+    shared_d_ff: int = 0
+    score: Literal["softmax", "sigmoid"] = "softmax"
+    normalize: bool = True
+    weight_scale: float = 1.0
+    choice_bias: bool = False
+    groups: int = 1
+    groups_per_token: int = 1
+    group_score: Literal["best", "best_two"] = "best"
+    first_dense_layers: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,6 +107,15 @@ class ModelSpec:
         remat: What the backward pass of a layer keeps: ``none`` everything, ``dots`` only matrix products,
             ``full`` only the layer's input.
         logprob_chunk_tokens: Tokens whose logits exist at once.
+        activation: Nonlinearity of the feed-forward network's gate.
+        windows: How many positions each layer sees, itself included, 0 for all; empty where every layer sees all.
+        window_rope_theta: Base of the rotary frequencies, unstretched, of layers with a window; None for the same.
+        attention_scale: What products of queries and keys are multiplied by; None for ``head_dim ** -0.5``.
+        embedding_scale: What embeddings are multiplied by.
+        post_norms: RMSNorm also on what attention and feed-forward network add to the residual.
+        norm_offset: What is added to every scale of RMSNorm.
+        latent: Sizes of latent attention, or None; ``head_dim`` is then the width of a whole query.
+        experts: The mixture of experts, or None.
     """
 
     vocab_size: int
@@ -69,11 +136,42 @@ class ModelSpec:
     compute_dtype: Literal["float32", "bfloat16"] = "float32"
     remat: Literal["none", "dots", "full"] = "none"
     logprob_chunk_tokens: int = 1024
+    activation: Literal["silu", "gelu_tanh"] = "silu"
+    windows: tuple[int, ...] = ()
+    window_rope_theta: float | None = None
+    attention_scale: float | None = None
+    embedding_scale: float = 1.0
+    post_norms: bool = False
+    norm_offset: float = 0.0
+    latent: LatentAttention | None = None
+    experts: Experts | None = None
+
+    def __post_init__(self) -> None:
+        """Checks what the decoder relies on."""
+        assert len(self.windows) in (0, self.num_layers), "windows: one for each layer, or none"
+        assert self.latent is None or not (self.qk_norm or self.qkv_bias), "latent attention has neither"
 
     @property
     def queries_per_kv_head(self) -> int:
         """J, query heads that share a key and value head."""
         return self.num_heads // self.num_kv_heads
+
+    @property
+    def rotary_dim(self) -> int:
+        """Coordinates of a query that are rotated."""
+        return self.latent.rotary_dim if self.latent else self.head_dim
+
+    @property
+    def query_scale(self) -> float:
+        """What products of queries and keys are multiplied by."""
+        return self.head_dim**-0.5 if self.attention_scale is None else self.attention_scale
+
+    @property
+    def cache_shape(self) -> tuple[int, int, int]:
+        """Heads, width of a key and width of a value in the cache; a latent cache finds its values in its keys."""
+        if self.latent:
+            return 1, self.latent.latent_dim + self.latent.rotary_dim, 0
+        return self.num_kv_heads, self.head_dim, self.head_dim
 
 
 def from_config(config: ModelConfig, vocab_size: int) -> ModelSpec:
@@ -94,11 +192,9 @@ def from_config(config: ModelConfig, vocab_size: int) -> ModelSpec:
             f"config.model.vocab_size: got {config.vocab_size}, wanted at least the tokenizer's {vocab_size}. "
             "Set it to 0 to take the tokenizer's size."
         )
-    values: dict[str, Any] = {
-        field.name: getattr(config, field.name)
-        for field in dataclasses.fields(ModelSpec)
-        if field.name not in ("vocab_size", "rope_scaling")
-    }
+    fields, keys = ({field.name for field in dataclasses.fields(kind)} for kind in (ModelSpec, ModelConfig))
+    shared = (fields & keys) - {"vocab_size", "rope_scaling"}
+    values: dict[str, Any] = {name: getattr(config, name) for name in shared}
     scaling = None
     if config.rope_scaling != "none":
         scaling = RopeScaling(

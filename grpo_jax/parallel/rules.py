@@ -20,6 +20,7 @@ RULES: dict[str, str | tuple[str, ...] | None] = {
     "heads": "tensor",
     "mlp": "tensor",
     "vocab": "tensor",
+    "expert": "expert",
 }
 """Mesh axes of each logical axis. ``embed`` is the model axis of parameters, which are gathered before use."""
 

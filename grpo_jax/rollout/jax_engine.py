@@ -107,8 +107,6 @@ def start(
     B = prompt_BP.shape[0]
     hidden_BD, prompt_cache = decoder.prefill(params, spec, prompt_BP, length_B)
     rows = lambda array: rules.shard(array, rules.BATCH, *(None,) * (array.ndim - 1))  # noqa: E731
-    cache = jnp.zeros((spec.num_layers, B, G, spec.num_kv_heads, T, spec.head_dim), spec.compute_dtype)
-    cache = rules.shard(cache, "layers", rules.BATCH, None, "heads", None, None)
     state = DecodeState(
         step=jnp.int32(0),
         done_BG=rows(jnp.broadcast_to(~real_B[:, None], (B, G))),
@@ -117,7 +115,7 @@ def start(
         logprob_BGT=rows(jnp.zeros((B, G, T), jnp.float32)),
         truncated_logprob_BGT=rows(jnp.zeros((B, G, T), jnp.float32)),
         length_BG=rows(jnp.zeros((B, G), jnp.int32)),
-        cache=decoder.CompletionCache(cache, cache),
+        cache=decoder.empty_cache(spec, B, G, T),
     )
     hidden_BGD = jnp.broadcast_to(hidden_BD[:, None], (B, G, spec.d_model))
     return prompt_cache, _record(state, hidden_BGD, params, key, static)

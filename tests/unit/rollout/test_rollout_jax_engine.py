@@ -10,7 +10,7 @@ import pytest
 from jax.sharding import NamedSharding
 
 from grpo_jax.models import decoder
-from grpo_jax.models.spec import ModelSpec
+from grpo_jax.models.spec import Experts, LatentAttention, ModelSpec
 from grpo_jax.parallel import mesh as mesh_lib
 from grpo_jax.parallel import rules
 from grpo_jax.records import FinishReason
@@ -47,7 +47,7 @@ def one_device():
         yield mesh
 
 
-def random_params(seed=0):
+def random_params(seed=0, spec=SPEC):
     noise = np.random.default_rng(seed)
 
     def draw(path, leaf):
@@ -55,17 +55,17 @@ def random_params(seed=0):
         middle, deviation = (1, 0.2) if name.endswith("norm") else (0, 1.0 if name == "embedding" else 0.4)
         return (middle + deviation * noise.normal(size=leaf.shape)).astype(np.float32)
 
-    shapes = jax.eval_shape(lambda key: decoder.init_params(key, SPEC), jax.random.key(0))
+    shapes = jax.eval_shape(lambda key: decoder.init_params(key, spec), jax.random.key(0))
     return jax.tree_util.tree_map_with_path(draw, shapes)
 
 
 PARAMS = random_params()
 
 
-def on_mesh(params):
+def on_mesh(params, spec=SPEC):
     mesh = jax.sharding.get_mesh()
     place = lambda leaf, names: jax.device_put(leaf, NamedSharding(mesh, rules.partition(names)))  # noqa: E731
-    return jax.tree.map(place, params, decoder.logical_axes(SPEC))
+    return jax.tree.map(place, params, decoder.logical_axes(spec))
 
 
 def make_engine(params=PARAMS, version=0, eos_ids=EOS_IDS, pad_id=3, batch_completions=12, chunk_tokens=2):
@@ -90,7 +90,7 @@ def sampled(temperature=1.0):
 score = jax.jit(completion_logprobs, static_argnames=("spec", "temperature"))
 
 
-def trainer_logprobs(rollout, temperature, params=PARAMS):
+def trainer_logprobs(rollout, temperature, params=PARAMS, spec=SPEC):
     B, G, T = rollout.token_BGT.shape
     repeat = lambda array: jnp.asarray(np.repeat(array, G, axis=0))  # noqa: E731
     flat = lambda array: jnp.asarray(array.reshape(B * G, *array.shape[2:]))  # noqa: E731
@@ -103,7 +103,7 @@ def trainer_logprobs(rollout, temperature, params=PARAMS):
         jnp.ones(B * G),
         jnp.ones(B * G),
     )
-    return np.asarray(score(on_mesh(params), SPEC, rows, temperature).logprob_NT).reshape(B, G, T)
+    return np.asarray(score(on_mesh(params, spec), spec, rows, temperature).logprob_NT).reshape(B, G, T)
 
 
 def assert_trainer_agrees(rollout, temperature=1.0):
@@ -121,6 +121,27 @@ def test_sampler_logprobs_are_the_trainers(temperature):
     assert np.abs(rollout.logprob_BGT - other_BGT)[mask_BGT].mean() > 0.05
     for group in groups:
         np.testing.assert_array_equal(group.truncated_logprob_GT, group.logprob_GT)
+
+
+FAMILIES = {
+    "windows": dataclasses.replace(SPEC, windows=(3, 0), window_rope_theta=100.0),
+    "experts": dataclasses.replace(SPEC, experts=Experts(4, 2, 6, shared_d_ff=4)),
+    "latent": dataclasses.replace(
+        SPEC, num_kv_heads=4, head_dim=6, qk_norm=False, qkv_bias=False, latent=LatentAttention(5, 6, 4, 3)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_sampler_logprobs_are_the_trainers_in_every_family(name):
+    spec = FAMILIES[name]
+    params = random_params(spec=spec)
+    engine = JaxEngine(spec, eos_ids=EOS_IDS, pad_id=3, batch_completions=12, chunk_tokens=2)
+    engine.sync(on_mesh(params, spec), 0)
+    rollout, _ = sample(engine)
+    mask_BGT = rollout.mask_BGT
+    wanted_BGT = trainer_logprobs(rollout, 1.0, params, spec)
+    np.testing.assert_allclose(rollout.logprob_BGT[mask_BGT], wanted_BGT[mask_BGT], rtol=0, atol=2e-5)
 
 
 def test_completions_end_at_any_end_of_sequence_and_at_the_limit():

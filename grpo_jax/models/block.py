@@ -1,0 +1,144 @@
+"""One layer of the decoder: what parameters it has, and what it computes from them."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from grpo_jax.models import layers, mla, moe, rotary
+from grpo_jax.models.declaration import Declaration, initializers
+from grpo_jax.models.spec import ModelSpec
+
+Attend = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
+"""(scaled query, key, value) of the new positions -> attention output; the caller decides what else is seen."""
+
+
+class Extras(NamedTuple):
+    """What a layer gives besides its output.
+
+    Attributes:
+        key: Keys of the new positions, as a cache keeps them.
+        value: Values of the new positions, as a cache keeps them.
+        routing: What the router decided, or None in a layer without one.
+    """
+
+    key: jax.Array
+    value: jax.Array
+    routing: moe.Routing | None
+
+
+def declarations(spec: ModelSpec, routed: bool) -> dict[str, Declaration]:
+    """Shape, logical axes and initialiser of every parameter of one layer, in the order in which noise is drawn.
+
+    Args:
+        spec: The decoder's spec.
+        routed: The layer's feed-forward network is the mixture of experts.
+
+    Returns:
+        One declaration for each name.
+    """
+    norm = Declaration((spec.d_model,), (None,), initializers(spec).norm)
+    table = {"attention_norm": norm} | (mla.declarations(spec) if spec.latent else _attention(spec))
+    if spec.post_norms:
+        table["post_attention_norm"] = norm
+    table["mlp_norm"] = norm
+    table |= moe.declarations(spec) if routed else _feed_forward(spec)
+    if spec.post_norms:
+        table["post_mlp_norm"] = norm
+    return table
+
+
+def _attention(spec: ModelSpec) -> dict[str, Declaration]:
+    D, K, J, C = spec.d_model, spec.num_kv_heads, spec.queries_per_kv_head, spec.head_dim
+    init = initializers(spec)
+    table = {
+        "query": Declaration((D, K, J, C), ("embed", "heads", None, None), init.projection),
+        "key": Declaration((D, K, C), ("embed", "heads", None), init.projection),
+        "value": Declaration((D, K, C), ("embed", "heads", None), init.projection),
+    }
+    if spec.qkv_bias:
+        table["query_bias"] = Declaration((K, J, C), ("heads", None, None), nn.initializers.zeros)
+        table["key_bias"] = Declaration((K, C), ("heads", None), nn.initializers.zeros)
+        table["value_bias"] = Declaration((K, C), ("heads", None), nn.initializers.zeros)
+    if spec.qk_norm:
+        table["query_norm"] = table["key_norm"] = Declaration((C,), (None,), init.norm)
+    table["output"] = Declaration((K, J, C, D), ("heads", None, None, "embed"), init.residual)
+    return table
+
+
+def _feed_forward(spec: ModelSpec) -> dict[str, Declaration]:
+    init = initializers(spec)
+    return {
+        "gate": Declaration((spec.d_model, spec.d_ff), ("embed", "mlp"), init.projection),
+        "up": Declaration((spec.d_model, spec.d_ff), ("embed", "mlp"), init.projection),
+        "down": Declaration((spec.d_ff, spec.d_model), ("mlp", "embed"), init.residual),
+    }
+
+
+class Block(nn.Module):
+    """One layer: attention and a gated feed-forward network, each behind RMSNorm and a residual.
+
+    Attributes:
+        spec: The decoder's spec.
+        routed: The feed-forward network is the mixture of experts.
+        absorbed: (latent attention) attend to latent vectors themselves, as decoding with a cache does.
+    """
+
+    spec: ModelSpec
+    routed: bool = False
+    absorbed: bool = False
+
+    @nn.compact
+    def parameters(self) -> dict[str, jax.Array]:
+        """The layer's parameters, float32 masters or a narrower copy of them."""
+        table = declarations(self.spec, self.routed)
+        return {name: self.param(name, one.initializer, one.shape, jnp.float32) for name, one in table.items()}
+
+    def __call__(self, x: jax.Array, rotation: tuple[jax.Array, jax.Array], attend: Attend) -> tuple[jax.Array, Extras]:
+        """Returns the layer's output, what a cache keeps of the new positions, and how they were routed."""
+        spec, parameters = self.spec, self.parameters()
+
+        def weight(name: str) -> jax.Array:
+            return parameters[name].astype(x.dtype)
+
+        def norm(name: str, y: jax.Array) -> jax.Array:
+            scale = parameters[name] + spec.norm_offset if spec.norm_offset else parameters[name]
+            return layers.rms_norm(y, scale, spec.norm_epsilon)
+
+        hidden = norm("attention_norm", x)
+        if spec.latent:
+            read = mla.Reader(spec, weight, norm)
+            added, key, value = mla.attended(read, hidden, rotation, attend, absorbed=self.absorbed)
+        else:
+            added, key, value = self._attended(weight, norm, hidden, rotation, attend)
+        x = x + norm("post_attention_norm", added) if spec.post_norms else x + added
+        hidden = norm("mlp_norm", x)
+        routing = None
+        if self.routed:
+            added, routing = moe.feed_forward(spec, parameters, hidden)
+        else:
+            added = layers.feed_forward(hidden, (weight("gate"), weight("up"), weight("down")), spec.activation)
+        x = x + norm("post_mlp_norm", added) if spec.post_norms else x + added
+        return x, Extras(key, value, routing)
+
+    def _attended(
+        self, weight: Any, norm: Any, hidden: jax.Array, rotation: tuple[jax.Array, jax.Array], attend: Attend
+    ) -> tuple[jax.Array, jax.Array, jax.Array]:
+        spec = self.spec
+        query = jnp.einsum("...D,DKJC->...KJC", hidden, weight("query"))
+        key = jnp.einsum("...D,DKC->...KC", hidden, weight("key"))
+        value = jnp.einsum("...D,DKC->...KC", hidden, weight("value"))
+        if spec.qkv_bias:
+            query = query + weight("query_bias")[None, None]
+            key = key + weight("key_bias")[None, None]
+            value = value + weight("value_bias")[None, None]
+        if spec.qk_norm:
+            query, key = norm("query_norm", query), norm("key_norm", key)
+        cosine, sine = rotation
+        query = rotary.rotate(query, cosine[..., None, :], sine[..., None, :])
+        key = rotary.rotate(key, cosine, sine)
+        out = attend(query * spec.query_scale, key, value)
+        added = jnp.einsum("...KJC,KJCD->...D", out, weight("output"), out_sharding=layers.residual_sharding(hidden))
+        return added, key, value

@@ -1,0 +1,57 @@
+"""Keys and values that decoding keeps."""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from grpo_jax.models.spec import ModelSpec
+from grpo_jax.parallel import rules
+
+
+class PromptCache(NamedTuple):
+    """Keys and values of the prompts, held once per prompt and shared by its completions.
+
+    Attributes:
+        key_LBPKC: Keys.
+        value_LBPKC: Values; of width 0 where they are the first coordinates of the keys.
+        mask_BP: False at padding.
+        length_B: Prompt lengths in tokens.
+    """
+
+    key_LBPKC: Float[Array, "L B P K C"]
+    value_LBPKC: Float[Array, "L B P K Cv"]
+    mask_BP: Bool[Array, "B P"]
+    length_B: Int[Array, "B"]
+
+
+class CompletionCache(NamedTuple):
+    """Keys and values of the completions so far.
+
+    Attributes:
+        key_LBGKTC: Keys; positions from ``step`` on are not written yet.
+        value_LBGKTC: Values; of width 0 where they are the first coordinates of the keys.
+    """
+
+    key_LBGKTC: Float[Array, "L B G K T C"]
+    value_LBGKTC: Float[Array, "L B G K T Cv"]
+
+
+def empty_cache(spec: ModelSpec, prompts: int, completions: int, tokens: int) -> CompletionCache:
+    """Room for the keys and values of completions, on the mesh in use.
+
+    Args:
+        spec: The policy's spec.
+        prompts: B.
+        completions: G, for each prompt.
+        tokens: T, for each completion.
+
+    Returns:
+        The cache before the first token.
+    """
+    heads, *widths = spec.cache_shape
+    # The one head of a latent cache is whole on every device.
+    axes = ("layers", rules.BATCH, None, None if spec.latent else "heads", None, None)
+    shape = (spec.num_layers, prompts, completions, heads, tokens)
+    key, value = (rules.shard(jnp.zeros((*shape, width), spec.compute_dtype), *axes) for width in widths)
+    return CompletionCache(key, value)

@@ -1,0 +1,225 @@
+"""Mixture of experts: a router sends every token to a few small feed-forward networks."""
+
+import functools
+from typing import NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from grpo_jax.models import layers
+from grpo_jax.models.declaration import Declaration, initializers
+from grpo_jax.models.spec import Experts, ModelSpec
+from grpo_jax.parallel import rules
+
+
+class Routing(NamedTuple):
+    """What a layer's router decided.
+
+    Attributes:
+        weight: Weights of the chosen experts, float32.
+        choice: The chosen experts.
+    """
+
+    weight: Float[Array, "... A"]
+    choice: Int[Array, "... A"]
+
+
+Weights = tuple[Float[Array, "E D F"], Float[Array, "E D F"], Float[Array, "E F D"]]
+"""Gate, up and down projections of every expert."""
+
+
+def declarations(spec: ModelSpec) -> dict[str, Declaration]:
+    """The parameters of a mixture of experts.
+
+    Args:
+        spec: A spec with ``experts``.
+
+    Returns:
+        One declaration for each name.
+    """
+    experts, D = spec.experts, spec.d_model
+    assert experts is not None
+    E, F, init = experts.count, experts.d_ff, initializers(spec)
+    table = {"router": Declaration((D, E), ("embed", None), init.projection)}
+    if experts.choice_bias:
+        table["router_bias"] = Declaration((E,), (None,), nn.initializers.zeros)
+    table["expert_gate"] = Declaration((E, D, F), ("expert", "embed", "mlp"), init.projection)
+    table["expert_up"] = Declaration((E, D, F), ("expert", "embed", "mlp"), init.projection)
+    table["expert_down"] = Declaration((E, F, D), ("expert", "mlp", "embed"), init.residual)
+    if experts.shared_d_ff:
+        table["shared_gate"] = Declaration((D, experts.shared_d_ff), ("embed", "mlp"), init.projection)
+        table["shared_up"] = Declaration((D, experts.shared_d_ff), ("embed", "mlp"), init.projection)
+        table["shared_down"] = Declaration((experts.shared_d_ff, D), ("mlp", "embed"), init.residual)
+    return table
+
+
+def route(experts: Experts, logits: Float[Array, "N E"], bias: Float[Array, "E"] | None) -> Routing:
+    """Chooses experts for every token.
+
+    Args:
+        experts: What is chosen from, and how.
+        logits: Of the router, float32.
+        bias: Added to the scores for the choice alone; no gradient flows into it.
+
+    Returns:
+        Weights and choices ``[N, per_token]``.
+
+    Source: Mixtral (Jiang et al. 2024); groups: DeepSeek-V2, section 2.2.2; bias: DeepSeek-V3, section 2.1.2.
+    """
+    score = jax.nn.sigmoid(logits) if experts.score == "sigmoid" else jax.nn.softmax(logits, axis=-1)
+    wanted = jax.lax.stop_gradient(score if bias is None else score + bias[None])
+    if experts.groups > 1:
+        grouped = wanted.reshape(len(wanted), experts.groups, -1)
+        best = 2 if experts.group_score == "best_two" else 1
+        group_score = jnp.sum(jax.lax.top_k(grouped, best)[0], axis=-1)
+        kept = jax.lax.top_k(group_score, experts.groups_per_token)[1]
+        allowed = jnp.any(kept[:, :, None] == jnp.arange(experts.groups)[None, None], axis=1)
+        wanted = jnp.where(allowed[:, :, None], grouped, -jnp.inf).reshape(wanted.shape)
+    choice = jax.lax.top_k(wanted, experts.per_token)[1]
+    weight = jnp.take_along_axis(score, choice, axis=-1)
+    if experts.normalize:
+        # Sigmoids may all be 0 in float32; the sum of the largest softmax values may not.
+        weight = weight / (jnp.sum(weight, axis=-1, keepdims=True) + 1e-20)
+    return Routing(weight * experts.weight_scale, choice)
+
+
+def every_expert(x: Float[Array, "N D"], routing: Routing, weights: Weights, activation: str) -> Float[Array, "N D"]:
+    """The weighted sum of the chosen experts, by computing all of them: E / per_token times the arithmetic.
+
+    Args:
+        x: Tokens.
+        routing: ``[N, per_token]``; a choice outside the E experts at hand adds nothing.
+        weights: Of the experts at hand.
+        activation: See ``layers.gated``.
+
+    Returns:
+        The sum.
+    """
+    gate, up, down = weights
+    chosen = routing.choice[:, :, None] == jnp.arange(len(gate))[None, None]
+    share_NE = jnp.sum(jnp.where(chosen, routing.weight[:, :, None], 0), axis=1).astype(x.dtype)
+    hidden = layers.gated(jnp.einsum("ND,EDF->NEF", x, gate), jnp.einsum("ND,EDF->NEF", x, up), activation)
+    return jnp.einsum("NEF,EFD->ND", hidden * share_NE[:, :, None], down)
+
+
+def chosen_experts(x: Float[Array, "N D"], routing: Routing, weights: Weights, activation: str) -> Float[Array, "N D"]:
+    """The same by computing the chosen experts only: tokens are sorted by expert, products run over the groups.
+
+    Args:
+        x: Tokens.
+        routing: ``[N, per_token]``; a choice outside the E experts at hand adds nothing.
+        weights: Of the experts at hand.
+        activation: See ``layers.gated``.
+
+    Returns:
+        The sum.
+    """
+    (N, D), A, (gate, up, down) = x.shape, routing.choice.shape[1], weights
+    E = len(gate)
+    choice = routing.choice.reshape(-1)
+    # Choices of experts that are not at hand come last, in no group.
+    choice = jnp.where((choice >= 0) & (choice < E), choice, E)
+    order = jnp.argsort(choice, stable=True)
+    sizes = jnp.sum(choice[:, None] == jnp.arange(E)[None], axis=0, dtype=jnp.int32)
+    grouped = (jnp.arange(N * A) < jnp.sum(sizes))[:, None]
+    # Copied first, so that the gather is a permutation: its gradient needs no sum in an undefined order.
+    copies = jnp.broadcast_to(x[:, None], (N, A, D)).reshape(N * A, D)
+    rows = jnp.where(grouped, copies.at[order].get(unique_indices=True), 0)
+    hidden = layers.gated(jax.lax.ragged_dot(rows, gate, sizes), jax.lax.ragged_dot(rows, up, sizes), activation)
+    out = jnp.where(grouped, jax.lax.ragged_dot(hidden, down, sizes), 0)
+    back = out.at[jnp.argsort(order)].get(unique_indices=True).reshape(N, A, D)
+    return jnp.sum(back * routing.weight.astype(x.dtype)[:, :, None], axis=1)
+
+
+def _local(
+    x: jax.Array, router: jax.Array, bias: jax.Array | None, weights: Weights, *, spec: ModelSpec, on_mesh: bool
+) -> tuple[jax.Array, Routing]:
+    experts, rows = spec.experts, x.reshape(-1, x.shape[-1])
+    assert experts is not None
+    routing = route(experts, rows.astype(jnp.float32) @ router.astype(jnp.float32), bias)
+    at_hand = routing
+    if on_mesh:
+        at_hand = routing._replace(choice=routing.choice - jax.lax.axis_index("expert") * len(weights[0]))
+    compute = {
+        # XLA's CPU has no grouped product: it would compute every expert, and less directly.
+        "cpu": functools.partial(every_expert, activation=spec.activation),
+        "default": functools.partial(chosen_experts, activation=spec.activation),
+    }
+    out = jax.lax.platform_dependent(rows, at_hand, weights, **compute).reshape(x.shape)
+    if on_mesh:
+        out = jax.lax.psum(out, ("tensor", "expert"))
+    return out, jax.tree.map(lambda leaf: leaf.reshape(*x.shape[:-1], -1), routing)
+
+
+def feed_forward(
+    spec: ModelSpec, parameters: dict[str, jax.Array], x: Float[Array, "N S D"]
+) -> tuple[Float[Array, "N S D"], Routing]:
+    """The mixture of experts on hidden states.
+
+    On a mesh every device routes its own rows to the experts and to the part of them that it holds.
+
+    Args:
+        spec: A spec with ``experts``.
+        parameters: Those of one layer.
+        x: Normalised hidden states.
+
+    Returns:
+        What is added to the residual, and the router's decisions ``[N, S, per_token]``.
+    """
+    assert spec.experts is not None
+    weight = lambda name: parameters[name].astype(x.dtype)  # noqa: E731
+    router, bias = parameters["router"], parameters.get("router_bias")
+    weights = (weight("expert_gate"), weight("expert_up"), weight("expert_down"))
+    local = functools.partial(_local, spec=spec, on_mesh=rules.has_mesh())
+    if rules.has_mesh():
+        rows = rules.partition((rules.BATCH, None, None))
+        table = declarations(spec)
+        held = [
+            tuple(None if axis == "embed" else axis for axis in table[f"expert_{name}"].axes)
+            for name in ("gate", "up", "down")
+        ]
+        places = (rows, jax.P(), None if bias is None else jax.P(), tuple(map(rules.partition, held)))
+        local = jax.shard_map(local, in_specs=places, out_specs=(rows, rows))
+    out, routing = local(x, router, bias, weights)
+    if spec.experts.shared_d_ff:
+        shared = (weight("shared_gate"), weight("shared_up"), weight("shared_down"))
+        out = out + layers.feed_forward(x, shared, spec.activation)
+    return out, routing
+
+
+def load(experts: Experts, routing: Routing, mask: Bool[Array, "N S"]) -> Float[Array, "E"]:
+    """How many choices fell on each expert.
+
+    Args:
+        experts: What was chosen from.
+        routing: Of one layer.
+        mask: Tokens that count.
+
+    Returns:
+        Counts.
+    """
+    chosen = routing.choice[..., None] == jnp.arange(experts.count).reshape(*(1,) * routing.choice.ndim, -1)
+    return jnp.sum(chosen & mask[..., None, None], axis=(0, 1, 2), dtype=jnp.float32)
+
+
+def balance(load_LE: Float[Array, "L E"]) -> dict[str, Float[Array, ""]]:
+    """How evenly experts are used: numbers to log.
+
+    Args:
+        load_LE: From ``load``, for every layer.
+
+    Returns:
+        ``experts/load_max`` (the busiest expert of any layer over the even share, 1 is even),
+        ``experts/load_entropy`` (mean over layers, over that of even use) and ``experts/idle_share`` (experts that no
+        token chose).
+    """
+    total = jnp.maximum(jnp.sum(load_LE, axis=1, keepdims=True), 1)
+    share_LE, count = load_LE / total, load_LE.shape[1]
+    entropy_L = -jnp.sum(jax.scipy.special.xlogy(share_LE, share_LE), axis=1)
+    return {
+        "experts/load_max": jnp.max(share_LE) * count,
+        "experts/load_entropy": jnp.mean(entropy_L) / jnp.log(count),
+        "experts/idle_share": jnp.mean(load_LE == 0),
+    }
