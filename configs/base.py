@@ -15,6 +15,8 @@ def get_config() -> ConfigDict:
 
     config.model = ConfigDict(
         {
+            # A folder with config.json and safetensors files, or a .gguf file: the sizes below are then its own.
+            "path": config_dict.placeholder(str),
             "num_layers": 2,
             "d_model": 64,
             "num_heads": 4,  # query heads
@@ -49,8 +51,12 @@ def get_config() -> ConfigDict:
             "max_problems": 1_000_000,  # generated tasks: size of the pool that the splits are cut from
             "validation_problems": 256,  # looked at during the run
             "test_problems": 256,  # looked at before and after it, never to choose anything
-            "tokenizer": "characters",  # characters, bytes, or a path to a tokenizer.json
+            "tokenizer": "characters",  # characters, bytes, or a path: tokenizer.json, its folder, or a .gguf file
             "prompt_template": "{problem}",  # what the model sees
+            "chat": False,  # prompt_template is what a user says; the tokenizer's chat template makes the prompt of it
+            "system_prompt": "",  # with chat only; "": none
+            "chat_variables": "{}",  # with chat only; JSON object for the template, e.g. {"enable_thinking": false}
+            "chat_date": "",  # with chat only; the day, as 2025-01-31, for templates that write it into prompts
             "max_prompt_tokens": 64,  # a longer prompt is an error (or skipped, see bad_rows)
             "bad_rows": "error",  # error, skip: what to do with rows that cannot be used
         }

@@ -1,15 +1,21 @@
 """The sections of a run's configuration."""
 
 import dataclasses
+import datetime
+import json
 from typing import Literal
 
-from grpo_jax.config.checks import Section, require
+from grpo_jax.config.checks import Section, fail, require
+
+PUBLISHED_MODEL_KEYS = ("path", "compute_dtype", "remat", "logprob_chunk_tokens")
+"""Keys of ``model`` that a published model leaves open."""
 
 
 @dataclasses.dataclass(frozen=True)
 class ModelConfig(Section):
     """Architecture and numerics of the policy (and of its frozen reference)."""
 
+    path: str | None = None
     num_layers: int = 2
     d_model: int = 64
     num_heads: int = 4
@@ -34,7 +40,7 @@ class ModelConfig(Section):
     logprob_chunk_tokens: int = 1024
 
     def validate(self, path: str) -> None:
-        """Refuses sizes that do not fit together, and rotary settings that nothing would read."""
+        """Refuses sizes that do not fit together, and settings that nothing would read."""
         self._at_least(path, 1, "num_layers", "d_model", "num_heads", "num_kv_heads", "head_dim", "d_ff")
         self._at_least(path, 1, "logprob_chunk_tokens", "rope_original_max_positions")
         self._at_least(path, 0, "vocab_size", "init_std", "embedding_init_std")
@@ -59,6 +65,11 @@ class ModelConfig(Section):
             "1, since rope_scaling is 'none'",
             "Set rope_scaling to 'linear' or 'llama3'.",
         )
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            wanted = f"{field.default!r}, its default, since model.path brings its own architecture"
+            read = self.path is None or field.name in PUBLISHED_MODEL_KEYS
+            require(read or value == field.default, f"{path}.{field.name}", value, wanted)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,6 +85,10 @@ class DataConfig(Section):
     test_problems: int = 256
     tokenizer: str = "characters"
     prompt_template: str = "{problem}"
+    chat: bool = False
+    system_prompt: str = ""
+    chat_variables: str = "{}"
+    chat_date: str = ""
     max_prompt_tokens: int = 64
     bad_rows: Literal["error", "skip"] = "error"
 
@@ -100,6 +115,27 @@ class DataConfig(Section):
         self._at_least(path, 1, "max_problems", "max_prompt_tokens", "validation_problems", "test_problems")
         template = self.prompt_template
         require("{problem}" in template, f"{path}.prompt_template", template, "a text with '{problem}' in it")
+        self._validate_chat(path)
+
+    def _validate_chat(self, path: str) -> None:
+        built_in = self.tokenizer in ("characters", "bytes")
+        wanted = f"False, since data.tokenizer is {self.tokenizer!r}, which has no chat template"
+        require(not (self.chat and built_in), f"{path}.chat", self.chat, wanted)
+        for name in ("system_prompt", "chat_variables", "chat_date"):
+            value, default = getattr(self, name), getattr(DataConfig, name)
+            wanted = f"{default!r}, its default: it is only read when data.chat is True"
+            require(self.chat or value == default, f"{path}.{name}", value, wanted)
+        try:
+            variables = json.loads(self.chat_variables)
+        except ValueError:
+            variables = None
+        wanted = """a JSON object such as '{"enable_thinking": false}'"""
+        require(isinstance(variables, dict), f"{path}.chat_variables", self.chat_variables, wanted)
+        if self.chat_date:
+            try:
+                datetime.date.fromisoformat(self.chat_date)
+            except ValueError:
+                fail(f"{path}.chat_date", self.chat_date, "a day such as '2025-01-31'")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,10 +8,11 @@ import numpy as np
 
 from grpo_jax.config import ColdStartConfig, ConfigError, DataConfig
 from grpo_jax.data.addition import AdditionTask
+from grpo_jax.data.chat import ChatTask
 from grpo_jax.data.countdown import CountdownTask
 from grpo_jax.data.files import NO_DEMONSTRATIONS, FileTask, listed_error
 from grpo_jax.data.splits import SPLITS, LazyProblems, Split
-from grpo_jax.data.tokenizer import Tokenizer
+from grpo_jax.data.tokenizer import Tokenizer, open_files
 from grpo_jax.records import Problem
 
 _SAMPLED_PROMPTS = 1000
@@ -58,6 +59,11 @@ def build_task(config: DataConfig, cold_start: ColdStartConfig) -> Task:
     Raises:
         ConfigError: where the data cannot be used, or a cold start is asked of a task without worked examples.
     """
+    task = _build_inner(config, cold_start)
+    return ChatTask(task, open_files(config.tokenizer), config) if config.chat else task
+
+
+def _build_inner(config: DataConfig, cold_start: ColdStartConfig) -> Task:
     if config.task == "addition":
         return AdditionTask(config, cold_start)
     if config.task == "countdown":

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from grpo_jax.config import ConfigError
-from grpo_jax.data.huggingface import REPLACEMENT, HuggingFaceTokenizer
+from grpo_jax.data import gguf_tokenizer
+from grpo_jax.data.huggingface import REPLACEMENT, HuggingFaceTokenizer, TokenizerFiles, read_files
 
 TAGS = ("<think>", "</think>", "<answer>", "</answer>")
 """Tags that the built-in tokenizers hold as single tokens."""
@@ -132,11 +133,12 @@ class ByteTokenizer:
         return b"".join(pieces).decode(errors="replace")
 
 
-def build_tokenizer(name: str) -> Tokenizer:
+def build_tokenizer(name: str, *, chat: bool = False) -> Tokenizer:
     """Builds the tokenizer that ``data.tokenizer`` names.
 
     Args:
-        name: ``"characters"``, ``"bytes"``, or the path of a ``tokenizer.json`` or of the folder that holds it.
+        name: ``"characters"``, ``"bytes"``, or what ``open_files`` takes.
+        chat: Prompts are texts of a chat template, which writes the token in front of a prompt itself.
 
     Returns:
         The tokenizer.
@@ -148,14 +150,31 @@ def build_tokenizer(name: str) -> Tokenizer:
         return CharacterTokenizer()
     if name == "bytes":
         return ByteTokenizer()
+    return HuggingFaceTokenizer(open_files(name), chat=chat)
+
+
+def open_files(name: str) -> TokenizerFiles:
+    """Reads a published tokenizer and the files beside it.
+
+    Args:
+        name: Path of a ``tokenizer.json``, of the folder that holds it, or of a GGUF file.
+
+    Returns:
+        The tokenizer and what is said of its special tokens.
+
+    Raises:
+        ConfigError: for a path with neither, and for files that cannot be read.
+    """
     path = Path(name).expanduser().resolve()
     if path.is_dir():
         path /= "tokenizer.json"
     if path.is_file() and path.suffix == ".json":
-        return HuggingFaceTokenizer(path)
+        return read_files(path)
+    if path.is_file() and path.suffix == ".gguf":
+        return gguf_tokenizer.read_files(path)
     near = difflib.get_close_matches(name, ["characters", "bytes"], n=1)
     hint = f"Did you mean {near[0]!r}?" if near else f"There is no tokenizer file at {path}."
     raise ConfigError(
-        f"config.data.tokenizer: got {name!r}, wanted 'characters', 'bytes' or the path of a tokenizer.json "
-        f"or of its folder. {hint}"
+        f"config.data.tokenizer: got {name!r}, wanted 'characters', 'bytes' or the path of a tokenizer.json, "
+        f"of its folder or of a .gguf file. {hint}"
     )

@@ -121,8 +121,16 @@ def init_state(params: decoder.Parameters, optimizer: optax.GradientTransformati
 
 
 def frozen_copy(params: decoder.Parameters, spec: ModelSpec) -> decoder.Parameters:
-    """The reference: the parameters in the compute dtype, in buffers that the policy's update does not reuse."""
-    return jax.tree.map(lambda leaf: jnp.copy(leaf).astype(spec.compute_dtype), params)
+    """The reference: the parameters in the compute dtype, in buffers that the policy's update does not reuse.
+
+    What chooses experts stays in float32, as the policy computes it: rounded, some tokens would visit others.
+    """
+
+    def copy(path: Any, leaf: jax.Array) -> jax.Array:
+        chooses = path[-1].key in ("router", "router_bias")
+        return jnp.copy(leaf) if chooses else jnp.copy(leaf).astype(spec.compute_dtype)
+
+    return jax.tree_util.tree_map_with_path(copy, params)
 
 
 def apply_gradients(

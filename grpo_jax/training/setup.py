@@ -2,10 +2,11 @@
 
 import dataclasses
 import logging
+from pathlib import Path
 
 import jax
 
-from grpo_jax.config import ConfigError, RunConfig
+from grpo_jax.config import ConfigError, ModelConfig, RunConfig
 from grpo_jax.data.files import listed_error
 from grpo_jax.data.loader import DemonstrationLoader
 from grpo_jax.data.splits import SPLITS
@@ -16,6 +17,7 @@ from grpo_jax.models.spec import ModelSpec
 from grpo_jax.parallel import mesh as mesh_lib
 from grpo_jax.parallel import rules
 from grpo_jax.training import recipe as recipe_lib
+from grpo_jax.training.published import Published, open_published, published_spec
 from grpo_jax.verifiers.composite import build as build_verifier
 
 TRIED_PROBLEMS = 8
@@ -34,6 +36,7 @@ class Parts:
         tokenizer: Between text and ids.
         task: Problems by split.
         spec: The policy's architecture.
+        published: The model whose weights it starts from, or None for random ones.
     """
 
     config: RunConfig
@@ -41,6 +44,7 @@ class Parts:
     tokenizer: Tokenizer
     task: Task
     spec: ModelSpec
+    published: Published | None = None
 
 
 def build(config: RunConfig) -> Parts:
@@ -57,10 +61,10 @@ def build(config: RunConfig) -> Parts:
     """
     config.validate()
     try:
-        tokenizer = build_tokenizer(config.data.tokenizer)
+        tokenizer = build_tokenizer(config.data.tokenizer, chat=config.data.chat)
         task = check_prompt_lengths(build_task(config.data, config.cold_start), tokenizer, config.data)
         task = check_references(task, config)
-        spec = spec_lib.from_config(config.model, tokenizer.vocab_size)
+        published, spec = _architecture(config.model, tokenizer.vocab_size)
         mesh = mesh_lib.make_mesh(dataclasses.asdict(config.mesh))
         with jax.set_mesh(mesh):
             _check_batches(config)
@@ -69,7 +73,14 @@ def build(config: RunConfig) -> Parts:
             next(demonstrations(config, task, tokenizer))
     except (ValueError, OSError) as error:
         raise ConfigError(str(error)) from error
-    return Parts(config, mesh, tokenizer, task, spec)
+    return Parts(config, mesh, tokenizer, task, spec, published)
+
+
+def _architecture(config: ModelConfig, vocab_size: int) -> tuple[Published | None, ModelSpec]:
+    if config.path is None:
+        return None, spec_lib.from_config(config, vocab_size)
+    published = open_published(Path(config.path))
+    return published, published_spec(published, config, vocab_size)
 
 
 def check_references(task: Task, config: RunConfig) -> Task:

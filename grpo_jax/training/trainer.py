@@ -22,7 +22,8 @@ from grpo_jax.rollout.repetition import repetition_metrics
 from grpo_jax.training import cold_start, evaluation, faults, grpo, ppo, setup
 from grpo_jax.training import collect as collect_lib
 from grpo_jax.training.loop import Phase, Run
-from grpo_jax.training.recipe import Recipe, State, init_sharded
+from grpo_jax.training.published import initial_params
+from grpo_jax.training.recipe import Recipe, State
 
 RECIPES = {"grpo": grpo.make_recipe, "ppo": ppo.make_recipe}
 
@@ -121,7 +122,7 @@ class Trainer:
 
     def _fresh_params(self) -> Parameters:
         self.run.discard_unsaved_rows()
-        return init_sharded(self._init_key, self.parts.spec)
+        return initial_params(self.parts.published, self._init_key, self.parts.spec)
 
     def _cold_start_step(self, phase: Phase, state: State, step: int) -> State:
         faults.point("cold_start", step)

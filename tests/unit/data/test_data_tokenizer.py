@@ -68,7 +68,7 @@ def test_built_in_tokenizers_are_built_by_name():
     ("name", "hint"), [("character", "Did you mean 'characters'"), ("no/such", r"no tokenizer file at /.*no/such")]
 )
 def test_another_name_is_refused_with_the_choices(name, hint):
-    with pytest.raises(ValueError, match=rf"'characters', 'bytes' or the path of a tokenizer\.json .*{hint}"):
+    with pytest.raises(ValueError, match=rf"'characters', 'bytes' or the path of a tokenizer\.json, .*{hint}"):
         build_tokenizer(name)
 
 
@@ -104,6 +104,27 @@ def test_special_tokens_come_from_the_files_beside(tmp_path, name):
     assert (tokenizer.vocab_size, tokenizer.eos_ids, tokenizer.pad_id) == (261, (257, 258), 259)
     assert inner.token_to_id("<turn>") == 258
     assert tokenizer.bos_id is None, "a bos token that nothing puts in front of texts belongs to no prompt"
+
+
+def test_every_file_may_name_ends_and_padding_may_be_one_of_them(tmp_path):
+    save(
+        tmp_path,
+        generation_config={"eos_token_id": 258},
+        tokenizer_config={"eos_token": "<end>"},
+        config={"eos_token_id": [258, 259], "pad_token_id": -1},
+    )
+    tokenizer = build_tokenizer(str(tmp_path))
+    assert tokenizer.eos_ids == (258, 257, 259), "that of generation_config.json ends demonstrations"
+    assert tokenizer.pad_id == 258, "what config.json says of padding is no token"
+
+
+def test_in_a_chat_the_template_writes_the_token_in_front(tmp_path):
+    save(tmp_path, bos_in_front=True, tokenizer_config={"eos_token": "<end>", "bos_token": "<s>"})
+    chat, plain = (build_tokenizer(str(tmp_path), chat=chat) for chat in (True, False))
+    assert (chat.bos_id, plain.bos_id) == (None, 256)
+    assert chat.encode_prompt("1") == chat.encode("1") == plain.encode_prompt("1")[1:]
+    assert chat.encode_prompt("<s>1") == plain.encode_prompt("<s>1")
+    assert chat.decode([256, *chat.encode("1")]) == "1", "it is left out of texts all the same"
 
 
 @pytest.mark.parametrize(
