@@ -154,7 +154,7 @@ SCALING = {
 
 
 def test_every_key_of_the_configuration_reaches_the_spec():
-    assert {field.name for field in dataclasses.fields(ModelConfig)} == {"vocab_size", *CHANGED, *SCALING}
+    assert {field.name for field in dataclasses.fields(ModelConfig)} == {"path", "vocab_size", *CHANGED, *SCALING}
     default = ModelConfig()
     assert all(getattr(default, name) != value for name, value in (CHANGED | SCALING).items())
     spec = from_config(ModelConfig(**CHANGED, **SCALING), 20)
