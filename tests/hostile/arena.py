@@ -21,7 +21,8 @@ from grpo_jax.verifiers.code.trial import PROGRAMS
 from grpo_jax.verifiers.code.verifier import CodeVerifier
 from grpo_jax.verifiers.sandbox.contracts import Level
 from grpo_jax.verifiers.sandbox.sandbox import Sandbox
-from tests.hostile.programs import HOSTILE, Hostile
+from tests.hostile.escapes import HOSTILE
+from tests.hostile.programs import Hostile
 
 SANDBOX = SandboxConfig(memory_mebibytes=256, file_mebibytes=4, processes=12, output_kibibytes=256)
 CODE = CodeConfig(extraction="whole", case_seconds=0.7, total_seconds=1.4)
@@ -37,13 +38,21 @@ class Arena:
         for made in (self.scratch, outside):
             made.mkdir()
         (folder / "secret").write_text("secret")
-        self._listeners = [_listener(folder / "socket"), _listener(0), _listener(0, datagrams=True)]
+        (folder / "owned").write_text("owned")
+        self._listeners = [
+            _listener(folder / "socket"),
+            _listener(0),
+            _listener(0, datagrams=True),
+            _listener(folder / "postbox", datagrams=True),
+        ]
         os.environ["GRPO_TEST_SECRET"] = "leaked"
         self._bystander = subprocess.Popen(["/bin/sleep", "600"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         self._names = {
             "SECRET": str(folder / "secret"),
             "OUTSIDE": str(outside),
             "ENVIRONMENT": "leaked",
+            "OWNED": str(folder / "owned"),
+            "POSTBOX": str(folder / "postbox"),
             "SOCKET": str(folder / "socket"),
             "TCP": str(self._listeners[1].getsockname()[1]),
             "UDP": str(self._listeners[2].getsockname()[1]),

@@ -9,7 +9,8 @@ import pytest
 
 from grpo_jax.verifiers.sandbox.contracts import Level
 from tests.hostile.arena import Arena
-from tests.hostile.programs import ESCAPING, EXHAUSTING, FOOLING, HOSTILE
+from tests.hostile.escapes import ESCAPING, HOSTILE
+from tests.hostile.programs import EXHAUSTING, FOOLING
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 

@@ -107,6 +107,7 @@ _OPERATORS: Mapping[str, Callable[..., Any]] = {
     "__len__": len,
     "__bool__": bool,
     "__iter__": list,
+    "__next__": next,
     "__str__": str,
     "__contains__": operator.contains,
     "__getitem__": operator.getitem,

@@ -4,20 +4,25 @@ Its last message is the result of every test. That message, and nothing that is 
 """
 
 import ast
-import builtins
+import contextlib
+import importlib
 import inspect
 import re
 import sys
 import types
 import unittest
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from grpo_jax.verifiers.code import loading, pytest_part
+from grpo_jax.verifiers.code import collection, loading, pytest_part
+from grpo_jax.verifiers.code.collection import FAILED, PASSED, outcome_of
 from grpo_jax.verifiers.code.lines import Lines
+from grpo_jax.verifiers.code.names import FUNCTIONS, inside, own_names, starred_modules
 from grpo_jax.verifiers.code.standins import CandidateOver, Program
 
-PASSED, FAILED = "passed", "failed"
+_TESTS = "__tests__"
+_NO_TESTS = ("print", "main", "unittest.main", "pytest.main", "sys.exit", "exit", "quit")
+"""Calls that say nothing about the program."""
 
 
 def main() -> int:
@@ -46,6 +51,8 @@ def main() -> int:
         fault = f"the tests do not compile: {error}"
     except ModuleNotFoundError as error:
         fault = f"the tests import {error.name!r}, which is not there"
+    except pytest_part.NotSupportedError as error:
+        fault = f"the tests use {error}, which is not supported"
     if program.unsupported:
         fault = f"the tests pass the program {program.unsupported}, which cannot leave the judge"
     lines.send({"fault": fault} if fault else {"outcomes": [outcome == PASSED for outcome in outcomes if outcome]})
@@ -54,30 +61,37 @@ def main() -> int:
 
 def _run(asked: dict[str, Any], program: Program, outcomes: list[str]) -> None:
     tree = loading.check_syntax(asked["code"])
-    module = types.ModuleType(asked["module"])
-    sys.modules[asked["module"]] = module
+    module, tests = types.ModuleType(asked["module"]), types.ModuleType(_TESTS)
+    sys.modules.update({asked["module"]: module, _TESTS: tests})
     sys.modules.setdefault("pytest", pytest_part.as_module())
+    # The tests are found and run in any case.
+    unittest.main = pytest_part.main  # type: ignore[assignment, misc]
+    _show_program(tree, asked, program, module, tests)
+    statements = _Statements(tree, tests, asked["module"], asked["entry"])
+    if not statements.run(outcomes):
+        return
+    outcomes += collection.unittest_outcomes(tests)
+    outcomes += [outcome_of(test) for test in collection.pytest_tests(tests)]
+    if statements.waits_for_check and asked["entry"]:
+        outcomes.append(outcome_of(lambda: tests.check(getattr(module, asked["entry"]))))
+
+
+def _show_program(
+    tree: ast.Module, asked: dict[str, Any], program: Program, module: types.ModuleType, tests: types.ModuleType
+) -> None:
+    """Puts stand-ins into the program's module, and into the tests all but those whose names are the tests' own."""
     mentioned = set(re.findall(r"\w+", asked["code"])) | {asked["entry"]}
     # Classes of exceptions first: asking for a value may raise one.
     described = sorted(asked["names"].items(), key=lambda item: item[1][0] != "exception")
     for name, description in described:
         if name in mentioned:
             _set(module, name, program, description)
-    tests = types.ModuleType("tests")
-    own = _own_names(tree, asked["module"])
+    own = own_names(tree, asked["module"]).union(*map(_names_of, starred_modules(tree, asked["module"])))
     # A module of the standard library is the real one, and nothing else may have its name.
     own |= sys.stdlib_module_names - {name for name, description in described if description[0] == "module"}
     shown = [name for name in asked["names"] if hasattr(module, name) and (name == asked["entry"] or name not in own)]
     module.__all__ = shown  # type: ignore[attr-defined]
     vars(tests).update({name: getattr(module, name) for name in shown})
-    if not _run_statements(tree.body, tests, outcomes):
-        return
-    if inspect.isfunction(vars(tests).get("check")) and asked["entry"] and not outcomes:
-        outcomes.append(_outcome(lambda: tests.check(getattr(module, asked["entry"]))))
-    for value in list(vars(tests).values()):
-        if isinstance(value, type) and issubclass(value, unittest.TestCase) and value.__module__ == "tests":
-            outcomes += _unittest_outcomes(value)
-    outcomes += [_outcome(test) for test in _pytest_tests(tests)]
 
 
 def _set(module: types.ModuleType, name: str, program: Program, description: list[Any]) -> None:
@@ -88,115 +102,100 @@ def _set(module: types.ModuleType, name: str, program: Program, description: lis
         return
 
 
-def _own_names(tree: ast.Module, module: str) -> set[str]:
-    """Names that mean something to the tests already: a program must not put its own ``all`` or ``isclose`` there."""
-    names = {*dir(builtins), "pytest"}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import) or (isinstance(node, ast.ImportFrom) and node.module != module):
-            names |= {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
-        elif isinstance(node, (ast.FunctionDef, ast.ClassDef)):
-            names.add(node.name)
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            names.add(node.id)
-    return names
+def _names_of(module: str) -> Iterable[str]:
+    # Whether the tests can do without it is for their own statement to say.
+    with contextlib.suppress(ImportError):
+        return getattr(imported := importlib.import_module(module), "__all__", vars(imported))
+    return ()
 
 
-def _run_statements(statements: list[ast.stmt], tests: types.ModuleType, outcomes: list[str]) -> bool:
-    """Runs the tests' statements, of which an assertion and a call are tests of their own; returns whether all ran."""
-    for place, statement in enumerate(statements):
-        code = compile(ast.Module([statement], []), "tests.py", "exec")
-        run = types.FunctionType(code, vars(tests))
-        if _is_test(statement):
-            outcomes.append(_outcome(run))
-            continue
-        try:
-            run()
-        except (Exception, CandidateOver) as error:
-            if isinstance(error, ModuleNotFoundError) and error.name is not None:
-                # By Python itself, which names the module: the program cannot make the tests import anything.
-                raise
-            # It works with what the program has, or with what it has returned, and what follows needs it.
-            outcomes += [FAILED] * max(1, sum(map(_is_test, statements[place:])))
-            return False
+class _Check:
+    """A function ``check`` of the tests, which notes that it is called."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.is_called = False
+        self._function = function
+
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+        self.is_called = True
+        return self._function(*arguments, **keywords)
+
+
+class _Statements:
+    """The tests' statements, of which an assertion, a call and what holds an assertion are tests of their own."""
+
+    def __init__(self, tree: ast.Module, tests: types.ModuleType, module: str, entry: str) -> None:
+        self._statements = list(_flat(tree.body))
+        self._tests, self._module = tests, module
+        self._entry = {entry: vars(tests)[entry]} if entry in vars(tests) else {}
+        self._functions = {node.name for node in ast.walk(tree) if isinstance(node, FUNCTIONS)}
+
+    @property
+    def waits_for_check(self) -> bool:
+        """Whether the tests define a function ``check`` that they have not called."""
+        check = vars(self._tests).get("check")
+        return isinstance(check, _Check) and not check.is_called
+
+    def run(self, outcomes: list[str]) -> bool:
+        """Runs them, adding outcomes; returns whether all ran."""
+        for place, statement in enumerate(self._statements):
+            run = _compiled(statement, vars(self._tests))
+            if self._is_test(statement):
+                outcomes.append(outcome_of(run))
+            elif not _works(run):
+                # It works with what the program has, or with what it has returned, and what follows needs it.
+                outcomes += [FAILED] * max(1, sum(map(self._is_test, self._statements[place:])))
+                return False
+            if any(starred_modules(ast.Module([statement], []), self._module)):
+                # What is to be tested is not what another module calls so.
+                vars(self._tests).update(self._entry)
+            if inspect.isfunction(check := vars(self._tests).get("check")):
+                vars(self._tests)["check"] = _Check(check)
+        return True
+
+    def _is_test(self, statement: ast.stmt) -> bool:
+        if call := _call_of(statement):
+            name = ast.unparse(call.func)
+            return name in self._functions or name not in _NO_TESTS
+        return any(
+            isinstance(node, (ast.Assert, ast.Raise)) or self._is_call_of_own(node) for node in inside(statement)
+        )
+
+    def _is_call_of_own(self, node: ast.AST) -> bool:
+        call = _call_of(node)
+        return call is not None and isinstance(call.func, ast.Name) and call.func.id in self._functions
+
+
+def _works(run: Callable[[], Any]) -> bool:
+    try:
+        run()
+    except SystemExit as leave:
+        # Only the tests themselves can raise it, at their end.
+        return not leave.code
+    except (Exception, CandidateOver) as error:
+        if isinstance(error, ModuleNotFoundError) and error.name is not None:
+            # By Python itself, which names the module: the program cannot make the tests import anything.
+            raise
+        return False
     return True
 
 
-def _is_test(statement: ast.stmt) -> bool:
-    is_call = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call)
-    return is_call or isinstance(statement, ast.Assert)
+def _call_of(node: ast.AST) -> ast.Call | None:
+    """The call that a statement is, if it is one and nothing else."""
+    return node.value if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) else None
 
 
-def _outcome(test: Callable[[], Any]) -> str:
-    try:
-        test()
-    except pytest_part.Skipped:
-        return ""
-    except (Exception, CandidateOver):
-        return FAILED
-    return PASSED
+def _flat(statements: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
+    """Takes statements out of the condition that the tests are run as a script, which is what happens here."""
+    for statement in statements:
+        if isinstance(statement, ast.If) and ast.unparse(statement.test) == "__name__ == '__main__'":
+            yield from statement.body
+        else:
+            yield statement
 
 
-class _Result(unittest.TestResult):
-    """Keeps one outcome for each test, whatever its subtests report."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.by_test: dict[str, str] = {}
-
-    def startTest(self, test: unittest.TestCase) -> None:
-        """Notes the test, as passed until it reports otherwise."""
-        self.by_test[test.id()] = PASSED
-
-    def addError(self, test: unittest.TestCase, err: Any) -> None:  # noqa: ARG002
-        """Notes a failure; of a fixture of the class too."""
-        self.by_test[test.id()] = FAILED
-
-    def addFailure(self, test: unittest.TestCase, err: Any) -> None:  # noqa: ARG002
-        """Notes a failure."""
-        self.by_test[test.id()] = FAILED
-
-    def addSubTest(self, test: unittest.TestCase, subtest: unittest.TestCase, err: Any) -> None:  # noqa: ARG002
-        """Notes a failure of a part of the test."""
-        if err is not None:
-            self.by_test[test.id()] = FAILED
-
-    def addUnexpectedSuccess(self, test: unittest.TestCase) -> None:
-        """Notes that a test that was to fail has passed."""
-        self.by_test[test.id()] = FAILED
-
-    def addSkip(self, test: unittest.TestCase, reason: str) -> None:  # noqa: ARG002
-        """Leaves the test out."""
-        self.by_test[test.id()] = ""
-
-
-def _unittest_outcomes(case: type[unittest.TestCase]) -> list[str]:
-    result = _Result()
-    unittest.defaultTestLoader.loadTestsFromTestCase(case).run(result)
-    return list(result.by_test.values())
-
-
-def _pytest_tests(tests: types.ModuleType) -> Iterator[Callable[[], Any]]:
-    names = dict(vars(tests))
-    functions = {name: value for name, value in names.items() if inspect.isfunction(value)}
-    fixtures = {name: value for name, value in functions.items() if getattr(value, "is_fixture", False)}
-    for name, value in names.items():
-        if name.startswith("test") and inspect.isfunction(value):
-            yield from _rows_of(value, value, fixtures)
-        elif name.startswith("Test") and isinstance(value, type) and not issubclass(value, unittest.TestCase):
-            for method in [part for part in vars(value) if part.startswith("test")]:
-                yield from _rows_of(vars(value)[method], getattr(value(), method), fixtures)
-
-
-def _rows_of(
-    marked: Any, test: Callable[..., Any], fixtures: Mapping[str, Callable[[], Any]]
-) -> Iterator[Callable[[], Any]]:
-    if getattr(marked, "is_skipped", False):
-        return
-    wanted = inspect.signature(test).parameters
-    for row in getattr(marked, "rows", [{}]):
-
-        def run(row: Mapping[str, Any] = row) -> None:
-            made = {name: fixtures[name]() for name in wanted if name in fixtures and name not in row}
-            test(**row, **made)
-
-        yield run
+def _compiled(statement: ast.stmt, names: dict[str, Any]) -> Callable[[], Any]:
+    """A function that runs a statement, and returns what it calls has returned if it is nothing but a call."""
+    call = _call_of(statement)
+    code = compile(ast.Expression(call), "", "eval") if call else compile(ast.Module([statement], []), "", "exec")
+    return types.FunctionType(code, names)

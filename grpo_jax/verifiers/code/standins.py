@@ -3,10 +3,14 @@
 import builtins
 import importlib
 import sys
+import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from grpo_jax.verifiers.code import values
+
+_PROTOCOL = (StopIteration, StopAsyncIteration)
+"""They end a loop of the tests in silence, so a program raises another class in their place."""
 
 Ask = Callable[[dict[str, Any]], dict[str, Any]]
 """Sends a request to the program's process and returns its reply."""
@@ -80,10 +84,19 @@ class Program:
         def refer(other: Any) -> list[Any]:
             if isinstance(other, StandIn):
                 return ["object", next(iter(other._request.values()))]
+            if self._is_from_program(other):
+                # Whatever comes of that is the program's doing.
+                raise UnsupportedTestError(f"an argument of type {type(other).__name__}")
             self.unsupported = f"an argument of type {type(other).__name__}"
             raise UnsupportedTestError(self.unsupported)
 
         return values.encode(value, refer)
+
+    def _is_from_program(self, value: Any) -> bool:
+        """Whether tests got a value that cannot be sent, such as a string's method, from what the program made."""
+        is_method = isinstance(value, types.BuiltinMethodType) and not isinstance(value.__self__, types.ModuleType)
+        is_exception = any(kind is value or kind is type(value) for kind in self._exceptions.values())
+        return isinstance(value, types.ModuleType) or is_method or is_exception
 
     def _decoded(self, message: Any) -> Any:
         return values.decode(message, lambda content: StandIn(self, {"object": content[0]}, content[1]))
@@ -102,6 +115,8 @@ class Program:
     def _builtin(names: list[str]) -> type[BaseException]:
         for name in names:
             kind = getattr(builtins, name, None)
+            if isinstance(kind, type) and issubclass(kind, _PROTOCOL):
+                return RuntimeError
             if isinstance(kind, type) and issubclass(kind, Exception):
                 return kind
         # SystemExit and its like must not end the judge.
@@ -139,6 +154,9 @@ class StandIn:
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self._operate("__iter__"))
+
+    def __next__(self) -> Any:
+        return self._operate("__next__")
 
     def __contains__(self, item: Any) -> bool:
         return self._operate("__contains__", item) is True

@@ -1,8 +1,11 @@
 """The tests of a problem as its data gives them, checked before any program runs."""
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 from typing import Any, Literal
+
+from grpo_jax.verifiers.code import loading, unsupported
 
 CODE_STYLES = ("asserts", "unittest", "pytest")
 
@@ -80,7 +83,19 @@ def _code_suite(tests: Mapping[str, Any], entry: str) -> Suite:
         raise SuiteError("got no code, wanted tests in code")
     if not isinstance(module, str) or not module.isidentifier():
         raise SuiteError(f"got module {module!r}, wanted a module's name")
+    _check_code(code, module, entry)
     return Suite("code", (), entry, code, module)
+
+
+@functools.lru_cache(maxsize=256)
+def _check_code(code: str, module: str, entry: str) -> None:
+    try:
+        tree = loading.check_syntax(code)
+    except loading.SyntaxFault as error:
+        raise SuiteError(f"the tests do not compile: {error}") from error
+    found = unsupported.find(tree, module, entry)
+    if found:
+        raise SuiteError(f"the tests use {found}, which is not supported")
 
 
 def _cases(tests: Mapping[str, Any], given: tuple[type, ...], expected: tuple[type, ...]) -> tuple[Case, ...]:

@@ -9,11 +9,16 @@ import collections
 import decimal
 import fractions
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 MAX_DEPTH = 100
 """Containers inside containers; deeper values count as not plain."""
+MAX_KEYS, MAX_KEYS_OF_A_HASH = 20_000, 64
+"""Keys of dictionaries and items of sets in one value, and those of one container that share a hash: a hostile value
+has hashes that make such a container take quadratic time. Honest ones meet too, as those of (-1, 0) and (-2, 0)."""
+MAX_INTEGER_BITS, MAX_RATIO_BITS = 1 << 20, 1 << 14
+"""Of an integer; and of a fraction's parts and a decimal's text, on which more than linear work is done."""
 _SMALL = 1 << 53
 _SEQUENCES = {"list": list, "tuple": tuple, "set": set, "frozenset": frozenset, "deque": collections.deque}
 # They compare as dictionaries do, so a program that returns one means a dictionary.
@@ -89,29 +94,59 @@ def decode(message: Any, referred: Callable[[Any], Any] | None = None) -> Any:
         The value.
 
     Raises:
-        NotPlainError: if the message is of another form.
+        NotPlainError: if the message is of another form, or larger than the limits of this module.
     """
-    if message is None or type(message) in (bool, str, int, float):
-        return message
-    if type(message) is not list or len(message) < 2 or type(message[0]) is not str:
-        raise NotPlainError("no pair of type and content")
-    name, content = message[0], message[1]
-    try:
-        if name == "object" and referred is not None:
-            return referred(message[1:])
-        if name in _SEQUENCES and type(content) is list:
-            return _SEQUENCES[name](decode(part, referred) for part in content)
-        if name == "dict" and type(content) is list:
-            return {decode(key, referred): decode(value, referred) for key, value in content}
-        return _decode_scalar(name, content)
-    except (TypeError, ValueError, ArithmeticError, RecursionError) as error:
-        raise NotPlainError(f"not a {name}") from error
+    return _Decoder(referred).decode(message)
+
+
+class _Decoder:
+    def __init__(self, referred: Callable[[Any], Any] | None) -> None:
+        self._referred = referred
+        self._keys = 0
+
+    def decode(self, message: Any) -> Any:
+        if message is None or type(message) in (bool, str, int, float):
+            return message
+        if type(message) is not list or len(message) < 2 or type(message[0]) is not str:
+            raise NotPlainError("no pair of type and content")
+        name, content = message[0], message[1]
+        try:
+            if name == "object" and self._referred is not None:
+                return self._referred(message[1:])
+            if name in _SEQUENCES and type(content) is list:
+                parts = (self.decode(part) for part in content)
+                return _SEQUENCES[name](self._hashable(parts) if name in ("set", "frozenset") else parts)
+            if name == "dict" and type(content) is list:
+                keys = self._hashable(self.decode(key) for key, _ in content)
+                return dict(zip(keys, (self.decode(value) for _, value in content), strict=True))
+            return _decode_scalar(name, content)
+        except (TypeError, ValueError, ArithmeticError, RecursionError) as error:
+            raise NotPlainError(f"not a {name}") from error
+
+    def _hashable(self, parts: Iterable[Any]) -> list[Any]:
+        """Collects keys, unless a container of them would take too long to build."""
+        keys = []
+        for part in parts:
+            self._keys += 1
+            if self._keys > MAX_KEYS:
+                raise NotPlainError("too many keys")
+            keys.append(part)
+        if max(collections.Counter(map(hash, keys)).values(), default=0) > MAX_KEYS_OF_A_HASH:
+            raise NotPlainError("too many keys of one hash")
+        return keys
+
+
+def _integer(content: str, most_bits: int = MAX_INTEGER_BITS) -> int:
+    # A hexadecimal digit has four bits.
+    if len(content) * 4 > most_bits:
+        raise NotPlainError("too large a number")
+    return int(content, 16)
 
 
 def _decode_scalar(name: str, content: Any) -> Any:
     match name:
         case "int":
-            return int(content, 16)
+            return _integer(content)
         case "float" if content in _SPECIAL_FLOATS:
             return float(content)
         case "bytes":
@@ -120,9 +155,9 @@ def _decode_scalar(name: str, content: Any) -> Any:
             real, imaginary = content
             return complex(float(real), float(imaginary))
         case "range":
-            return range(*(int(part, 16) for part in content))
-        case "decimal":
+            return range(*map(_integer, content))
+        case "decimal" if len(content) * 4 <= MAX_RATIO_BITS:
             return decimal.Decimal(content)
         case "fraction":
-            return fractions.Fraction(*(int(part, 16) for part in content))
+            return fractions.Fraction(*(_integer(part, MAX_RATIO_BITS) for part in content))
     raise NotPlainError(f"no type {name!r}")

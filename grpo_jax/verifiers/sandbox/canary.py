@@ -5,6 +5,7 @@ import json
 import mmap
 import os
 import socket
+import sys
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -25,6 +26,10 @@ _WANTED: Mapping[str, bool] = {
     "see or signal the judge": False,
     "open a UDP socket": False,
     "open a unix socket": False,
+    "send datagrams by path": False,
+    "change a mode outside": False,
+    "change times outside": False,
+    "change attributes outside": False,
     "inherit descriptors": False,
 }
 
@@ -67,6 +72,11 @@ def main() -> int:
         "see or signal the judge": lambda: _reach(asked["judge"]),
         "open a UDP socket": lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM),
         "open a unix socket": lambda: socket.socket(socket.AF_UNIX),
+        "send datagrams by path": lambda: socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM),
+        # It belongs to whoever made the sandbox, and so to this program too where that is no root.
+        "change a mode outside": lambda: os.chmod(asked["secret"], 0o600),
+        "change times outside": lambda: os.utime(asked["secret"]),
+        "change attributes outside": lambda: _set_attribute(asked["secret"]),
         "inherit descriptors": _find_descriptor,
     }
     done = {name: _works(attempt) for name, attempt in attempts.items()}
@@ -103,6 +113,12 @@ def _fork_past_limit() -> None:
 
 def _reach(process: int) -> None:
     os.kill(process, 0)
+
+
+def _set_attribute(path: str) -> None:
+    if sys.platform != "linux":
+        raise OSError("no call for it")
+    os.setxattr(path, "user.canary", b"x")
 
 
 def _find_descriptor() -> None:

@@ -145,6 +145,8 @@ def confine(confinement: Confinement) -> None:
         return
     system.drop_capabilities()
     system.prctl(system.PR_SET_NO_NEW_PRIVS, 1)
+    if confinement.level == Level.LANDLOCK:
+        landlock.require_alone()
     landlock.restrict(confinement.grants)
     seccomp.install(alone=confinement.level != Level.LANDLOCK, process_id=os.getpid())
 

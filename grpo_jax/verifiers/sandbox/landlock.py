@@ -1,5 +1,6 @@
 """Landlock: which files a process and its children may open, granted path by path."""
 
+import errno
 import os
 import struct
 from collections.abc import Iterable
@@ -14,6 +15,7 @@ _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1, 2, 4, 8
 _MAKE_CHAR, _MAKE_SOCK, _MAKE_BLOCK = 1 << 6, 1 << 9, 1 << 11
 _ALL_BY_VERSION = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 4: (1 << 15) - 1, 5: (1 << 16) - 1}
 _FILE_RIGHTS = _EXECUTE | _WRITE_FILE | _READ_FILE | 1 << 14 | 1 << 15
+_TRUNCATE_VERSION = 3
 _NET_TCP = 3
 _SCOPES = 3
 
@@ -31,6 +33,21 @@ def version() -> int:
         OSError: if it has none, or it is switched off.
     """
     return system.syscall(_CREATE_RULESET, "landlock", None, 0, _GET_VERSION)
+
+
+def require_alone() -> None:
+    """Makes sure that Landlock covers all that changes files' content, where nothing else keeps a process from them.
+
+    Raises:
+        OSError: if the kernel's version lets a process truncate files that it may not write.
+    """
+    offered = version()
+    if offered < _TRUNCATE_VERSION:
+        raise OSError(
+            errno.ENOSYS,
+            f"landlock: the kernel offers version {offered}, wanted {_TRUNCATE_VERSION} or later (Linux 6.2), "
+            "which also refuses to truncate files",
+        )
 
 
 def restrict(grants: Iterable[tuple[str, int]]) -> None:

@@ -1,4 +1,4 @@
-"""A seccomp filter that refuses what a verified program has no need of: sockets, tracing, mounts, kernel objects.
+"""A seccomp filter that refuses what a verified program has no need of: sockets, tracing, mounts, file modes.
 
 The filter is a list of classic BPF instructions, each (code, jump if true, jump if false, operand).
 """
@@ -20,13 +20,14 @@ _OTHER_ABI = 0x4000_0000
 
 # Numbers on x86_64 and aarch64; None where a machine lacks the call.
 _REFUSED: dict[str, tuple[int | None, int | None]] = {
-    # The network, and unix sockets by path, which Landlock lets through. socketpair stays: event loops need it.
+    # The network, and unix sockets by path, which Landlock lets through.
     "socket": (41, 198),
     "connect": (42, 203),
     "accept": (43, 202),
     "bind": (49, 200),
     "listen": (50, 201),
     "accept4": (288, 242),
+    "sendmmsg": (307, 269),
     # It would open sockets past this filter.
     "io_uring_setup": (425, 425),
     # Other processes.
@@ -41,11 +42,43 @@ _REFUSED: dict[str, tuple[int | None, int | None]] = {
     "pidfd_send_signal": (424, 424),
     "migrate_pages": (256, 238),
     "move_pages": (279, 239),
+    # What Landlock does not cover: owners, modes, times and attributes of files, and news of what happens to them.
+    "chmod": (90, None),
+    "fchmod": (91, 52),
+    "fchmodat": (268, 53),
+    "fchmodat2": (452, 452),
+    "chown": (92, None),
+    "lchown": (94, None),
+    "fchown": (93, 55),
+    "fchownat": (260, 54),
+    "utime": (132, None),
+    "utimes": (235, None),
+    "futimesat": (261, None),
+    "utimensat": (280, 88),
+    "setxattr": (188, 5),
+    "lsetxattr": (189, 6),
+    "fsetxattr": (190, 7),
+    "setxattrat": (463, 463),
+    "removexattr": (197, 14),
+    "lremovexattr": (198, 15),
+    "fremovexattr": (199, 16),
+    "removexattrat": (466, 466),
+    "file_setattr": (469, 469),
+    "inotify_add_watch": (254, 27),
     # Objects that outlive a process, and memory that no limit counts.
     "shmget": (29, 194),
+    "shmat": (30, 196),
+    "shmctl": (31, 195),
     "semget": (64, 190),
+    "semop": (65, 193),
+    "semtimedop": (220, 192),
+    "semctl": (66, 191),
     "msgget": (68, 186),
+    "msgsnd": (69, 189),
+    "msgrcv": (70, 188),
+    "msgctl": (71, 187),
     "mq_open": (240, 180),
+    "mq_unlink": (241, 181),
     "memfd_create": (319, 279),
     "memfd_secret": (447, 447),
     "add_key": (248, 217),
@@ -106,6 +139,10 @@ _REFUSED_AMONG_OTHERS: dict[str, tuple[int | None, int | None]] = {
     "sched_setparam": (142, 118),
     "sched_setscheduler": (144, 119),
 }
+# A pair of datagram sockets sends to any path; event loops need a pair of streams, which sends to its other end alone.
+_SOCKETPAIR, _AF_UNIX, _SOCK_STREAM = (53, 199), 1, 1
+_SOCK_NONBLOCK, _SOCK_CLOEXEC = 0x800, 0x8_0000
+_STREAMS = tuple(_SOCK_STREAM | block | close for block in (0, _SOCK_NONBLOCK) for close in (0, _SOCK_CLOEXEC))
 _CLONE, _CLONE3, _FCNTL, _IOCTL = (56, 220), (435, 435), (72, 25), (16, 29)
 _KILL_CALL, _TGKILL, _PRLIMIT = (62, 129), (234, 131), (302, 261)
 _NEW_NAMESPACES = (
@@ -119,6 +156,9 @@ _NEW_NAMESPACES = (
 )
 _F_SETOWN, _F_SETSIG, _F_SETOWN_EX = 8, 10, 15
 _FIOSETOWN, _SIOCSPGRP, _TIOCSTI = 0x8901, 0x8902, 0x5412
+# Attributes of a file that is open for reading.
+_FS_IOC_SETFLAGS, _FS_IOC32_SETFLAGS, _FS_IOC_FSSETXATTR = 0x4008_6602, 0x4004_6602, 0x401C_5820
+_REFUSED_CONTROLS = (_FIOSETOWN, _SIOCSPGRP, _TIOCSTI, _FS_IOC_SETFLAGS, _FS_IOC32_SETFLAGS, _FS_IOC_FSSETXATTR)
 
 
 def _refuse(code: int = errno.EPERM) -> tuple[int, int, int, int]:
@@ -181,7 +221,9 @@ def program(machine: str, alone: bool, process_id: int) -> bytes:
     # The flags of clone3 lie in memory, where a filter cannot look; the C library then falls back to clone.
     code += _when(_CLONE3[column], [_refuse(errno.ENOSYS)])
     code += _when(_CLONE[column], [_load_argument(0), (_ANY_BIT, 0, 1, _NEW_NAMESPACES), _refuse(), _RELOAD])
-    code += _refuse_values(_IOCTL[column], 1, (_FIOSETOWN, _SIOCSPGRP, _TIOCSTI))
+    code += _refuse_values(_IOCTL[column], 1, _REFUSED_CONTROLS)
+    code += _allow_values(_SOCKETPAIR[column], 0, (_AF_UNIX,))
+    code += _allow_values(_SOCKETPAIR[column], 1, _STREAMS)
     if not alone:
         code += _refuse_values(_FCNTL[column], 1, (_F_SETOWN, _F_SETSIG, _F_SETOWN_EX))
         code += _allow_values(_KILL_CALL[column], 0, (process_id,))

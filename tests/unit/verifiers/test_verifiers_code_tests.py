@@ -143,7 +143,7 @@ def test_right_programs_pass_tests_in_code(verifier, code):
         ("a, b, c = pair()\nassert a", "test 1 of 1 failed", 0.0),
         ("assert add(1, 2) == 3\nassert loop()\nassert add(1, 2) == 3", "time limit", 1 / 3),
         ("def check(candidate):\n    assert candidate(1, 2) == 4\ncheck(add)", "test 1 of 1 failed", 0.0),
-        ("assert Stack() == 3\nassert Stack() == Stack()", "test 1 of 2 failed", 0.0),
+        ("s = Stack()\nassert s == 3\nassert s == s.of(1)\nassert s == s", "test 1 of 3 failed", 1 / 3),
         ("import math\nwhile True:\n    math.pi", "time limit", 0.0),
         (
             "import unittest\nclass T(unittest.TestCase):\n  def test_a(self): self.assertEqual(add(1, 1), 2)\n"
@@ -173,7 +173,7 @@ def test_other_programs_fail_tests_in_code(verifier, code, reason, reward):
         ("assert (", "the tests do not compile"),
         ("x = 1", "the code holds no test"),
         ("import no_such_library\nassert add(1, 2) == 3", "the tests import 'no_such_library', which is not there"),
-        ("assert add(lambda: 1, 2) == 3", "the tests pass the program an argument of type function"),
+        ("f = lambda: 1\nassert add(f, 2) == 3", "the tests pass the program an argument of type function"),
         ("import os\nos._exit(0)", "the tests' process ended: crashed"),
     ],
 )

@@ -7,7 +7,7 @@ import pytest
 
 from grpo_jax.config import ConfigError, from_nested
 from grpo_jax.config.sandbox import CodeConfig, LintConfig, SandboxConfig
-from grpo_jax.verifiers.sandbox import canary, confine, system
+from grpo_jax.verifiers.sandbox import canary, confine, landlock, system
 from grpo_jax.verifiers.sandbox import sandbox as sandbox_module
 from grpo_jax.verifiers.sandbox.contracts import Level
 from grpo_jax.verifiers.sandbox.launcher import Zygote, ZygoteError
@@ -49,6 +49,15 @@ def test_a_canary_that_gets_out_refuses_the_level(monkeypatch):
     monkeypatch.setattr(canary, "wanted", lambda level: {"write scratch": False})
     with pytest.raises(ConfigError, match="the canary can write scratch"):
         Sandbox(SandboxConfig())
+
+
+def test_landlock_alone_needs_a_kernel_that_refuses_to_truncate(monkeypatch):
+    monkeypatch.setattr(landlock, "version", lambda: 2)
+    wanted = r"landlock: the kernel offers version 2, wanted 3 or later \(Linux 6\.2\)"
+    with pytest.raises(OSError, match=wanted):
+        landlock.require_alone()
+    monkeypatch.setattr(landlock, "version", lambda: 3)
+    landlock.require_alone()
 
 
 def test_limits_alone_are_taken_when_asked_for_and_warned_of(monkeypatch, caplog):

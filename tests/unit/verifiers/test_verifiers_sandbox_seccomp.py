@@ -33,6 +33,13 @@ NUMBERS = {
 }
 
 
+# chmod to fchmodat2, chown to fchownat, utime to utimensat, setxattr and removexattr with their like.
+METADATA = {
+    "x86_64": (90, 91, 268, 452, 92, 93, 94, 260, 132, 235, 261, 280, 188, 189, 190, 197, 198, 199, 463, 466, 469),
+    "aarch64": (52, 53, 452, 54, 55, 88, 5, 6, 7, 14, 15, 16, 463, 466, 469),
+}
+
+
 def run(program: bytes, machine: str, number: int, arguments: tuple[int, ...] = ()) -> int:
     """What the filter returns, by the rules of classic BPF."""
     padded = (*arguments, 0, 0, 0, 0, 0, 0)[:6]
@@ -86,7 +93,23 @@ def test_sockets_mounts_and_new_namespaces_are_refused(machine, alone):
     for namespace in (0x00020000, 0x10000000, 0x20000000, 0x40000000):
         assert run(program, machine, numbers["clone"], (namespace | 17,)) == REFUSED
     assert run(program, machine, numbers["clone3"]) == 0x00050000 | errno.ENOSYS
-    assert run(program, machine, numbers["ioctl"], (0, 0x5412)) == REFUSED
+    for control in (0x5412, 0x40086602, 0x401C5820):
+        assert run(program, machine, numbers["ioctl"], (0, control)) == REFUSED
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_only_a_pair_of_unix_streams_is_made(machine, alone):
+    program = seccomp.program(machine, alone, process_id=7)
+    pairs = {(family, kind | flags) for family in (1, 2, 30) for kind in (1, 2, 3, 5) for flags in (0, 0x80000, 0x800)}
+    made = {pair for pair in pairs if run(program, machine, NUMBERS[machine]["socketpair"], pair) == ALLOWED}
+    assert made == {(1, 1), (1, 0x80001), (1, 0x801)}
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_owners_modes_times_and_attributes_are_refused(machine, alone):
+    program = seccomp.program(machine, alone, process_id=7)
+    for number in METADATA[machine]:
+        assert run(program, machine, number) == REFUSED, number
 
 
 def test_among_other_processes_a_program_reaches_itself_only(machine):
