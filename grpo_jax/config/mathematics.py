@@ -11,13 +11,15 @@ class MathematicsConfig(Section):
     r"""Where the answer is looked for, and which conventions count as equal.
 
     Attributes:
-        extraction: ``answer_block``: one ``<answer>`` block at the end, and in it the last box or else the whole
-            text. ``boxed``: the last ``\boxed{}`` after the think part. ``final``: the block, else the box, else a
-            line ``The answer is X``. ``whole``: the whole text is the answer.
+        extraction: ``answer_block``: one ``<answer>`` block at the end, and in it the box or else the whole text; a
+            box inside a formula is only a part of the answer, and words that hedge are refused. ``boxed``: the last
+            ``\boxed{}`` after the think part. ``final``: the block, else the box, else a line ``The answer is X``,
+            unless its sentence hedges or what follows takes it back. ``whole``: the whole text is the answer.
         last_box: Whether the last of several different boxes is the answer; otherwise all must be right.
         unclosed_answer: Whether an ``<answer>`` that is never closed counts.
         percent: What ``50%`` may stand for without its sign: ``0.5``, ``50``, either of them (flagged), or nothing.
-        missing_unit: Whether a unit (or currency) may be missing on one side; flagged.
+        missing_unit: Whether a unit (or currency) may be missing on one side; flagged. Three dozen eggs
+            are 36. Also for ``am`` and ``pm``.
         convert_units: Whether ``100 cm`` is ``1 m`` and ``180^\circ`` is ``\pi``.
         approximation_digits: Significant digits from which on a decimal may stand for a number that is no finite
             decimal, correctly rounded or cut; flagged. 0: never.
@@ -29,7 +31,7 @@ class MathematicsConfig(Section):
         interval_as_inequality: Whether ``x < 3`` equals ``(-\infty, 3)``.
         name_optional: Whether ``x = 5`` equals ``5``.
         choice_ignores_case: Whether the choice ``A`` equals ``a``.
-        choice_with_text: Whether the choice ``B`` equals ``B: 12``.
+        choice_with_text: Whether the choice ``B`` equals ``B: 12``, and so does ``12``.
         base_as_value: Whether ``321_5`` equals 86.
         ratio_as_fraction: Whether ``3:4`` equals ``3/4``.
     """

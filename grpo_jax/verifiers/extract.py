@@ -16,7 +16,8 @@ MAX_ANSWER_CHARACTERS = 10_000
 _BOX_OR_BRACE = re.compile(r"\\(?:boxed|fbox)\s*(\{)|\\.|[{}]", re.DOTALL)
 _BARE_BOX = re.compile(r"\\boxed\s+([^\s{}$\\]+)")
 _ANSWER_OPENING = re.compile(
-    r"^[ \t>#*_]*(?:the[ \t]+)?(?:final[ \t]+)?answer[*_]*[ \t]*[:\uff1a][*_]*[ \t]*\n?"
+    r"^[ \t>#*_]*(?:the[ \t]+)?(?:final[ \t]+)?answer[*_]*[ \t]*[:\uff1a][*_]*\s*"
+    r"|^[ \t>#*_]*(?:the[ \t]+)?final[ \t]+answer[ \t*_]*\n\s*"
     r"|^[ \t]*####[ \t]*"
     r"|\bthe[ \t]+(?:final[ \t]+|correct[ \t]+)?answer[ \t]+is[ \t]*:?",
     re.IGNORECASE | re.MULTILINE,
@@ -82,36 +83,71 @@ def extract_answer(completion: Completion) -> Extraction:
     return Extraction(answer, "found")
 
 
-def boxed(text: str) -> list[str] | None:
-    r"""Finds the contents of all ``\boxed{}`` that are in no other one.
+class Box(NamedTuple):
+    r"""One ``\boxed{}`` of a text.
+
+    Attributes:
+        start: Where the command begins.
+        end: Where the text goes on after it.
+        content: What stands in it, without surrounding white space.
+        depth: Braces around it that are open.
+    """
+
+    start: int
+    end: int
+    content: str
+    depth: int
+
+
+def boxed(text: str) -> list[Box] | None:
+    r"""Finds all ``\boxed{}`` that are in no other one.
 
     Args:
         text: Any text.
 
     Returns:
-        The contents in order, without surrounding white space; ``None`` if a box is never closed.
+        The boxes in order; ``None`` if one is never closed.
     """
-    contents: list[str] = []
-    # One entry for every open brace: where a box's content starts, -1 for other braces.
-    open_braces: list[int] = []
+    boxes: list[Box] = []
+    # One entry for every open brace: the match that opened a box, or None.
+    open_braces: list[re.Match[str] | None] = []
     open_boxes = 0
     for match in _BOX_OR_BRACE.finditer(text):
         if match[1] is not None:
-            open_braces.append(match.end())
+            open_braces.append(match)
             open_boxes += 1
         elif match[0] == "{":
-            open_braces.append(-1)
+            open_braces.append(None)
         elif match[0] == "}" and open_braces:
-            start = open_braces.pop()
-            open_boxes -= start >= 0
-            if start >= 0 and open_boxes == 0:
-                contents.append(text[start : match.start()].strip())
+            opening = open_braces.pop()
+            open_boxes -= opening is not None
+            if opening is not None and open_boxes == 0:
+                content = text[opening.end() : match.start()].strip()
+                boxes.append(Box(opening.start(), match.end(), content, len(open_braces)))
     if open_boxes:
         return None
-    return contents or [match[1].rstrip(".,;") for match in _BARE_BOX.finditer(text)]
+    return boxes or [
+        Box(match.start(), match.start(1) + len(content), content, 0)
+        for match in _BARE_BOX.finditer(text)
+        for content in [match[1].rstrip(".,;")]
+    ]
 
 
-def answer_lines(text: str) -> list[str]:
+class AnswerLine(NamedTuple):
+    """What a text says that the answer is.
+
+    Attributes:
+        start: Where the saying begins.
+        end: Where the sentence or line ends.
+        content: The answer.
+    """
+
+    start: int
+    end: int
+    content: str
+
+
+def answer_lines(text: str) -> list[AnswerLine]:
     """Finds what follows ``The answer is`` in a sentence, or ``Answer:`` at the start of a line.
 
     Args:
@@ -120,11 +156,33 @@ def answer_lines(text: str) -> list[str]:
     Returns:
         The answers in order, up to the end of the sentence or line.
     """
-    answers: list[str] = []
+    answers: list[AnswerLine] = []
     position = 0
     while (opening := _ANSWER_OPENING.search(text, position)) is not None:
-        end = _SENTENCE_END.search(text, opening.end())
+        start, position = opening.start(), opening.end()
+        while (again := _ANSWER_OPENING.match(text, position)) is not None and again.end() > position:
+            # Final Answer: The final answer is 5.
+            position = again.end()
+        end = _SENTENCE_END.search(text, position)
+        content_start = position
         # The signs after the full stop belong to the sentence: **42.**
-        position = len(text) if end is None else max(end.end(), opening.end())
-        answers.append(text[opening.end() : position].strip())
+        position = len(text) if end is None else max(end.end(), position)
+        answers.append(AnswerLine(start, position, text[content_start:position].strip()))
     return answers
+
+
+def sentence_around(text: str, start: int, end: int) -> tuple[int, int]:
+    """The bounds of the sentence or line that a part of a text stands in.
+
+    Args:
+        text: Any text.
+        start: Where the part begins.
+        end: Where it ends.
+
+    Returns:
+        Where the sentence begins and ends.
+    """
+    line = text.rfind("\n", 0, start) + 1
+    first = max((match.end() for match in _SENTENCE_END.finditer(text, line, start)), default=line)
+    closing = _SENTENCE_END.search(text, end)
+    return first, len(text) if closing is None else closing.end()

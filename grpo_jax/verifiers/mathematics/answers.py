@@ -92,12 +92,14 @@ class Listing:
     Attributes:
         items: The answers.
         name: The variable whose values they are, if one was named.
-        sequence: Whether an ellipsis makes the order matter.
+        sequence: Whether an ellipsis, or a mixture of joints, makes the order matter.
+        joint: ``and``, ``or`` or a mixture if statements are joined; empty for values, or if a comma leaves it open.
     """
 
     items: "tuple[Answer, ...]"
     name: str | None = None
     sequence: bool = False
+    joint: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

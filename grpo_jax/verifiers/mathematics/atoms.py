@@ -7,19 +7,11 @@ from collections.abc import Callable
 from grpo_jax.verifiers.mathematics import numerals, vocabulary
 from grpo_jax.verifiers.mathematics.brackets import Token
 from grpo_jax.verifiers.mathematics.cursor import NumberParser
-from grpo_jax.verifiers.mathematics.limits import MAX_NESTING, UnreadableError
-from grpo_jax.verifiers.mathematics.tree import Apply, Constant, Number, Symbol, Tree, describe
+from grpo_jax.verifiers.mathematics.differentials import derivative_of
+from grpo_jax.verifiers.mathematics.limits import MAX_BARS, MAX_NESTING, UnreadableError
+from grpo_jax.verifiers.mathematics.tree import Apply, Constant, Number, Symbol, Tree, canonical, describe
 
 _ATOM_KINDS = frozenset(("name", "constant", "function", "command", "decoration"))
-_POWERED = vocabulary.words(
-    "sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh coth sech csch ln log log2 log10"
-)
-_INVERSE = {
-    **{"sin": "arcsin", "cos": "arccos", "tan": "arctan", "cot": "arccot", "sec": "arcsec", "csc": "arccsc"},
-    **{"sinh": "arcsinh", "cosh": "arccosh", "tanh": "arctanh"},
-}
-_MAX_BARS = 10
-_BRACKETS = {"lfloor": "floor", "lceil": "ceil"}
 
 
 class AtomParser(NumberParser, abc.ABC):
@@ -44,7 +36,7 @@ class AtomParser(NumberParser, abc.ABC):
         """Parses a power."""
 
     def starts_factor(self) -> bool:
-        """Whether a factor without a sign before it stands at the position; a number never does."""
+        """Whether a factor without a sign before it stands at the position; a number does only after ``!``."""
         token = self.peek()
         if token is None:
             return False
@@ -56,6 +48,9 @@ class AtomParser(NumberParser, abc.ABC):
             return token.value != "lbrace" and not (
                 token.value == "{" and following is not None and following.kind == "number"
             )
+        if token.kind == "number":
+            # 3!2! is a product.
+            return not token.gap and self._tokens[self.position - 1].value == "!"
         return token.kind in _ATOM_KINDS and token.value != "pmod"
 
     def atom(self) -> Tree:
@@ -109,10 +104,20 @@ class AtomParser(NumberParser, abc.ABC):
         if name in ("e", "i") and name not in self._bound_names:
             return Constant(name)
         base = token.value
+        if name == "C" and following is not None and following.value == "(":
+            return self._combinations()
         if base in vocabulary.UNKNOWN_FUNCTIONS and following is not None and following.value == "(":
             self.take()
             return Apply(f"call {name}", tuple(self._arguments(")")))
         return Symbol(name)
+
+    def _combinations(self) -> Tree:
+        """``C(5, 2)``; with anything but two numbers, a variable that is multiplied."""
+        kinds = [token.kind if (token := self.peek(ahead)) is not None else "" for ahead in range(5)]
+        if kinds != ["open", "number", "separator", "number", "close"]:
+            return Symbol("C")
+        self.take()
+        return Apply("binom", tuple(self._arguments(")")))
 
     def _subscript(self) -> str:
         """Reads ``_{...}`` as a canonical piece of a name."""
@@ -136,7 +141,7 @@ class AtomParser(NumberParser, abc.ABC):
         following = self.peek()
         if following is not None and following.kind in ("word", "unit", "separator"):
             return self.take().value
-        return describe(self.expression())
+        return canonical(self.expression())
 
     def _arguments(self, closing: str) -> list[Tree]:
         arguments = [self._free(self.expression)]
@@ -159,15 +164,15 @@ class AtomParser(NumberParser, abc.ABC):
             raise UnreadableError("not an expression")
 
     def _bracketed(self, token: Token) -> Tree:
-        if token.value not in "([{" and token.value not in _BRACKETS:
+        if token.value not in "([{" and token.value not in vocabulary.ROUNDING:
             raise UnreadableError("not an expression")
         tree = self._free(self.expression)
         self._close(vocabulary.OPENING[token.value])
-        return Apply(_BRACKETS[token.value], (tree,)) if token.value in _BRACKETS else tree
+        return Apply(vocabulary.ROUNDING[token.value], (tree,)) if token.value in vocabulary.ROUNDING else tree
 
     def _between_bars(self) -> Tree:
         self._in_bars += 1
-        if self._in_bars > _MAX_BARS:
+        if self._in_bars > MAX_BARS:
             raise UnreadableError("nested too deep")
         tree = self.expression()
         self._in_bars -= 1
@@ -181,17 +186,18 @@ class AtomParser(NumberParser, abc.ABC):
             if name == "log" and self.at_operator("_") and base is None:
                 self.take()
                 base = self._argument()
-            elif name in _POWERED and self.at_operator("^") and exponent is None:
+            elif name in vocabulary.POWERED and self.at_operator("^") and exponent is None:
                 self.take()
                 exponent = self._signed_argument()
-        if exponent is not None and exponent == Number(fractions.Fraction(-1)) and name in _INVERSE:
-            name, exponent = _INVERSE[name], None
+        if exponent is not None and exponent == Number(fractions.Fraction(-1)) and name in vocabulary.INVERSE:
+            name, exponent = vocabulary.INVERSE[name], None
         tree = self._applied(name, base)
         return tree if exponent is None else Apply("pow", (tree, exponent))
 
     def _applied(self, name: str, base: Tree | None) -> Tree:
         token = self.peek()
-        if token is not None and token.value in ("(", "[") and token.kind == "open":
+        brackets = ("(", "[", "lbrace") if name in vocabulary.OF_SETS else ("(", "[")
+        if token is not None and token.value in brackets and token.kind == "open":
             self.take()
             arguments = tuple(self._arguments(vocabulary.OPENING[token.value]))
         elif (token is not None and token.value == "{") or name in ("sqrt", "cbrt"):
@@ -244,6 +250,9 @@ class AtomParser(NumberParser, abc.ABC):
     def _command(self, name: str) -> Tree:
         if name in ("frac", "binom"):
             first, second = self._digit_or_argument(), self._digit_or_argument()
+            derivative = derivative_of(first, second) if name == "frac" else None
+            if derivative is not None:
+                return derivative
             return Apply("div" if name == "frac" else "binom", (first, second))
         if name == "sqrt":
             return self._root()

@@ -21,18 +21,23 @@ from grpo_jax.verifiers.mathematics.answers import (
 )
 from grpo_jax.verifiers.mathematics.approximation import approximates
 from grpo_jax.verifiers.mathematics.collections import same_items
+from grpo_jax.verifiers.mathematics.conventions import same_integration_constant, values_by_name, without_half
 from grpo_jax.verifiers.mathematics.limits import Budget
 from grpo_jax.verifiers.mathematics.ordering import proportional
 from grpo_jax.verifiers.mathematics.probing import Outcome, compare
-from grpo_jax.verifiers.mathematics.quantities import PERCENT
+from grpo_jax.verifiers.mathematics.quantities import PERCENT, multiple
 from grpo_jax.verifiers.mathematics.regions import region_of, same_region
 from grpo_jax.verifiers.mathematics.relations import constant_equation, same_relation
 from grpo_jax.verifiers.mathematics.tree import Apply, Constant, Number, Tree, is_infinite
-from grpo_jax.verifiers.mathematics.units import unit_named
+from grpo_jax.verifiers.mathematics.units import is_count, unit_named
 
 _GROWTH = frozenset(("call O", "call o", "call Theta", "call Omega"))
 _HUNDREDTH = Number(fractions.Fraction(1, 100))
 _RADIANS_IN_DEGREE = Apply("div", (Constant("pi"), Number(fractions.Fraction(180))))
+
+# The word does not tell money from mass.
+_POUNDS = {unit_named("pound"), unit_named("sterling")}
+_DEGREE, _RADIAN = unit_named("degree"), unit_named("radian")
 
 
 class Comparison:
@@ -100,6 +105,9 @@ class Comparison:
         outcome = compare(left, right, self._budget)
         if outcome is Outcome.EQUAL or self._same_growth(left, right):
             return True
+        other_name = same_integration_constant(left, right)
+        if other_name is not None and compare(other_name, right, self._budget) is Outcome.EQUAL:
+            return True
         if outcome is not Outcome.DIFFERENT:
             self.reason = outcome.value
             return False
@@ -116,6 +124,11 @@ class Comparison:
         return False
 
     def _same_quantity(self, gold: Quantity, answer: Quantity) -> bool:
+        if {gold.unit, answer.unit} == _POUNDS:
+            return self._same_value(gold.value, answer.value)
+        if self._options.convert_units and {gold.unit, answer.unit} == {_DEGREE, _RADIAN}:
+            turned = [_in_radians(quantity) for quantity in (gold, answer)]
+            return self._same_value(turned[0], turned[1])
         if gold.unit.dimensions != answer.unit.dimensions:
             self.reason = "another unit"
             return False
@@ -124,7 +137,7 @@ class Comparison:
         if not self._options.convert_units:
             self.reason = "another unit"
             return False
-        sizes = [Apply("mul", (quantity.value, Number(quantity.unit.factor))) for quantity in (gold, answer)]
+        sizes = [multiple(quantity.value, quantity.unit.factor) for quantity in (gold, answer)]
         return self._same_value(sizes[0], sizes[1])
 
     def _same_collection(self, gold: Answer, answer: Answer) -> bool:
@@ -143,6 +156,8 @@ class Comparison:
         if gold.name is not None and answer.name is not None and gold.name != answer.name:
             return False
         if _names_clash(gold, answer) or _names_clash(answer, gold):
+            return False
+        if gold.joint and answer.joint and gold.joint != answer.joint:
             return False
         same_order = len(gold.items) == len(answer.items) and all(map(self._quietly, gold.items, answer.items))
         if same_order:
@@ -205,11 +220,18 @@ class Comparison:
     def _mixed_collections(self, one: Answer, other: Answer) -> bool:
         options = self._options
         match one, other:
+            case Ratio(), Text() if options.missing_unit and without_half(one, other):
+                self.flags.add("unit_missing")
+                return True
+            case FiniteSet(()), Text("no solution"):
+                return True
             case Listing(items), FiniteSet():
                 return options.list_as_set and len(items) > 1 and same_items(items, other.items, self.equal, True)
             case Listing(items, name, False), RealSet(Points(values), variable) if name == variable:
                 points = tuple(map(Expression, values))
                 return options.list_as_set and same_items(items, points, self.equal, as_sets=True)
+            case Listing(items, None, False, "and"), Tuple(parts) if (values := values_by_name(items)) is not None:
+                return options.name_optional and len(values) == len(parts) and all(map(self.equal, values, parts))
             case Listing(items, _, False), Tuple(parts):
                 return options.tuple_as_list and len(items) == len(parts) and all(map(self.equal, items, parts))
             case Matrix(rows), Tuple(parts) if options.vector_as_tuple and 1 in (len(rows), len(rows[0])):
@@ -237,11 +259,16 @@ class Comparison:
     def _without_unit(self, quantity: Quantity, tree: Tree) -> bool:
         if quantity.unit == PERCENT:
             return self._without_percent(quantity.value, tree)
-        if self._options.missing_unit and self._same_value(quantity.value, tree):
+        if quantity.unit == _RADIAN:
+            # A radian is the bare number.
+            return self._same_value(quantity.value, tree)
+        # Three dozen eggs are 36, but three metres are not said to be 300.
+        counted = multiple(quantity.value, quantity.unit.factor) if is_count(quantity.unit) else quantity.value
+        if self._options.missing_unit and self._same_value(counted, tree):
             self.flags.add("unit_missing")
             return True
-        if quantity.unit == unit_named("degree") and self._options.convert_units:
-            return self._same_value(Apply("mul", (quantity.value, _RADIANS_IN_DEGREE)), tree)
+        if quantity.unit == _DEGREE and self._options.convert_units:
+            return self._same_value(_in_radians(quantity), tree)
         return False
 
     def _without_percent(self, value: Tree, tree: Tree) -> bool:
@@ -253,6 +280,10 @@ class Comparison:
             self.flags.add("percent_ambiguous")
             return True
         return False
+
+
+def _in_radians(angle: Quantity) -> Tree:
+    return angle.value if angle.unit == _RADIAN else Apply("mul", (angle.value, _RADIANS_IN_DEGREE))
 
 
 def _names_clash(named: Listing, values: Listing) -> bool:

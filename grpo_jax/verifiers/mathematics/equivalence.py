@@ -13,6 +13,7 @@ from grpo_jax.verifiers.mathematics.worked import is_worked_out
 
 _CHOICE = re.compile(r"(?:(?:[Oo]ption|[Cc]hoice)\s+)?\(?\s*([A-Ja-j])\s*[).:]?")
 _TEXT_GROUP = re.compile(r"\\(?:text|textbf|textrm|mathrm|mathbf)\s*\{([^{}]*)\}")
+_TEXT_LABEL = re.compile(r"\\(?:text|textbf|textrm|mathrm|mathbf)\s*\{\s*\(")
 _CHOICE_WITH_TEXT = re.compile(r"(?:\(([A-J])\)|([A-J])\s*[).:])\s*(\S.*)", re.DOTALL)
 _SECOND_THOUGHT = re.compile(
     r"(?<![A-Za-z])(?:[A-J]|(?i:or|and|not|no|wrong|incorrect|false|isn|never|either|neither|maybe))(?![A-Za-z])"
@@ -94,7 +95,11 @@ def judge(gold: str, answer: str, options: MathematicsConfig) -> Judgement:
     if gold_fault(gold, options):
         return Judgement(False, _NO_READING, *descriptions, answer, error=True)
     comparison = Comparison(options, Budget())
-    equal, reason = _compare(comparison, (gold_surface, gold_read), (surface, answer_read))
+    sides = (gold_surface, gold_read), (surface, answer_read)
+    if options.choice_with_text:
+        sides = _without_labels(*sides, decimal_comma=options.decimal_comma)
+    (_, gold_read), (_, answer_read) = sides
+    equal, reason = _compare(comparison, *sides)
     flags = set(comparison.flags) if equal else set()
     if equal and is_worked_out(gold_read) and not is_worked_out(answer_read):
         flags.add("unevaluated")
@@ -116,7 +121,7 @@ def gold_fault(gold: str, options: MathematicsConfig) -> str:
     except UnreadableError as fault:
         return f"{_NO_READING}: {fault}"
     reading = read(surface, decimal_comma=options.decimal_comma)
-    if isinstance(reading, Text) and not reading.read and not _CHOICE_WITH_TEXT.fullmatch(surface.content):
+    if isinstance(reading, Text) and not reading.read and _labelled(surface) is None:
         return _NO_READING
     return ""
 
@@ -165,6 +170,32 @@ def _readings(gold: tuple[Surface, Answer], answer: tuple[Surface, Answer]) -> l
     return pairs
 
 
+def _labelled(surface: Surface) -> re.Match[str] | None:
+    r"""Matches ``(B) 12``, ``B: 12`` and ``\textbf{(B)}\ 12``."""
+    return _CHOICE_WITH_TEXT.fullmatch(_TEXT_GROUP.sub(r"\1", surface.content).replace("\\ ", " ").strip())
+
+
+def _without_labels(
+    gold: tuple[Surface, Answer], answer: tuple[Surface, Answer], *, decimal_comma: bool
+) -> tuple[tuple[Surface, Answer], tuple[Surface, Answer]]:
+    """Takes the letter of a choice off the text after it; two different letters stay."""
+    found = [
+        _labelled(surface) if isinstance(reading, Text) or _TEXT_LABEL.match(surface.content) else None
+        for surface, reading in (gold, answer)
+    ]
+    letters = {match[1] or match[2] for match in found if match is not None}
+    if len(letters) != 1:
+        return gold, answer
+    bare: list[tuple[Surface, Answer]] = []
+    for side, match in zip((gold, answer), found, strict=True):
+        if match is None:
+            bare.append(side)
+            continue
+        surface = Surface(match[3], side[0].is_text)
+        bare.append((surface, read(surface, decimal_comma=decimal_comma)))
+    return bare[0], bare[1]
+
+
 def _same_choice(gold: Surface, answer: Surface, options: MathematicsConfig) -> bool | None:
     """Compares two letters of a multiple choice; ``None`` if it is none."""
     first, second = (_TEXT_GROUP.sub(r"\1", surface.content) for surface in (gold, answer))
@@ -178,7 +209,7 @@ def _same_choice(gold: Surface, answer: Surface, options: MathematicsConfig) -> 
         # The letter i is a number.
         ignores_case = options.choice_ignores_case and letter[1] != "I"
         return letter[1] == (other[1].upper() if ignores_case else other[1])
-    longer = _CHOICE_WITH_TEXT.fullmatch(second)
+    longer = _CHOICE_WITH_TEXT.fullmatch(second.replace("\\ ", " ").strip())
     if longer is None or not options.choice_with_text:
         return None
     if _SECOND_THOUGHT.search(longer[3]):

@@ -17,6 +17,12 @@ from grpo_jax.verifiers.mathematics.tree import Apply, Number, Symbol, Tree
 
 Fraction = fractions.Fraction
 
+# What a unit of the budget, about a microsecond, is enough for.
+_BIT_PRODUCTS_PER_UNIT = 400_000
+_FACTORIAL_PRODUCTS_PER_UNIT = 50_000
+_BINOMIAL_PRODUCTS_PER_UNIT = 20_000
+_NEWTON_STEPS = 20
+
 
 def exact_value(tree: Tree, budget: Budget, values: Mapping[str, Fraction] | None = None) -> Fraction:
     """Evaluates a tree to a rational number.
@@ -68,30 +74,43 @@ class _Evaluation:
             case "div", [numerator, denominator]:
                 if denominator == 0:
                     raise UndefinedError("division by zero")
-                return self._charged(numerator / denominator)
+                self._charge_product(numerator, denominator)
+                return self._bounded(numerator / denominator)
             case "pow", [base, exponent]:
                 return self._power(base, exponent)
             case (("sqrt" | "cbrt" | "root"), [value, *index]):
                 return self._root(value, index[0] if index else Fraction(2 if operation == "sqrt" else 3))
-        return _function(operation, arguments)
+        # Division and the greatest common divisor take time that is quadratic in the bits.
+        self._budget.charge(sum(map(_bits, arguments)) ** 2 // (4 * _BIT_PRODUCTS_PER_UNIT))
+        return self._function(operation, arguments)
 
     def _fold(self, arguments: list[Fraction], product: bool) -> Fraction:
         result = arguments[0]
         for argument in arguments[1:]:
-            result = self._charged(result * argument if product else result + argument)
+            result = self._combined(result, argument, product)
         return result
 
-    def _charged(self, value: Fraction) -> Fraction:
-        bits = value.numerator.bit_length() + value.denominator.bit_length()
-        # The greatest common divisor takes time that is quadratic in the bits.
-        self._budget.charge(1 + bits // 500 + (bits // 3000) ** 2)
-        if bits > MAX_BITS:
+    def _combined(self, left: Fraction, right: Fraction, product: bool) -> Fraction:
+        if product:
+            self._charge_product(left, right)
+            return self._bounded(left * right)
+        below = [value.denominator.bit_length() for value in (left, right)]
+        self._budget.charge((below[0] * _bits(right) + below[1] * _bits(left)) // _BIT_PRODUCTS_PER_UNIT)
+        self._budget.charge(1 + (_bits(left) + _bits(right)) // 500)
+        return self._bounded(left + right)
+
+    def _charge_product(self, left: Fraction, right: Fraction) -> None:
+        sizes = _bits(left), _bits(right)
+        self._budget.charge(1 + sum(sizes) // 500 + sizes[0] * sizes[1] // _BIT_PRODUCTS_PER_UNIT)
+
+    def _bounded(self, value: Fraction) -> Fraction:
+        if _bits(value) > MAX_BITS:
             raise TooLargeError("number too large")
         return value
 
     def _power(self, base: Fraction, exponent: Fraction) -> Fraction:
         if exponent.denominator != 1:
-            root = _perfect_root(base, exponent.denominator)
+            root = self._perfect_root(base, exponent.denominator)
             return self._power(root, Fraction(exponent.numerator))
         power = exponent.numerator
         if base == 0:
@@ -104,14 +123,22 @@ class _Evaluation:
         # A number of n bits is at least 2^(n-1).
         if abs(power).bit_length() > 20 or bits * abs(power) > MAX_BITS:
             raise TooLargeError("number too large")
-        return self._charged(base**power)
+        self._budget.charge(1 + bits * abs(power) // 500 + (bits * abs(power)) ** 2 // (8 * _BIT_PRODUCTS_PER_UNIT))
+        return self._bounded(base**power)
 
     def _root(self, value: Fraction, index: Fraction) -> Fraction:
         if index.denominator != 1 or index <= 0:
             raise InexactError("irrational")
         if value < 0 and index.numerator % 2:
-            return -_perfect_root(-value, index.numerator)
-        return _perfect_root(value, index.numerator)
+            return -self._perfect_root(-value, index.numerator)
+        return self._perfect_root(value, index.numerator)
+
+    def _perfect_root(self, value: Fraction, index: int) -> Fraction:
+        if value < 0 or index > 64:
+            raise InexactError("irrational")
+        steps = 1 if index == 2 else _NEWTON_STEPS
+        self._budget.charge(1 + steps * _bits(value) ** 2 // _BIT_PRODUCTS_PER_UNIT)
+        return Fraction(_integer_root(value.numerator, index), _integer_root(value.denominator, index))
 
     def _series(self, tree: Apply) -> Fraction:
         variable, first, last, term = tree.arguments
@@ -126,15 +153,24 @@ class _Evaluation:
             self._budget.charge(2)
             self._values = {**outer, variable.name: Fraction(number)}
             value = self.value(term)
-            result = self._charged(result * value if tree.operation == "prod" else result + value)
+            result = self._combined(result, value, tree.operation == "prod")
         self._values = outer
         return result
 
+    def _function(self, operation: str, arguments: list[Fraction]) -> Fraction:
+        match operation, arguments:
+            case (("factorial" | "double factorial"), [value]):
+                step = 1 if operation == "factorial" else 2
+                self._budget.charge(min(int(abs(value)), MAX_FACTORIAL) ** 2 * step // _FACTORIAL_PRODUCTS_PER_UNIT)
+                return _factorial(value, step)
+            case "binom", [total, chosen] if 0 <= chosen <= total:
+                fewer = int(min(chosen, total - chosen, MAX_BITS))
+                self._budget.charge(fewer * min(int(total), MAX_BITS) // _BINOMIAL_PRODUCTS_PER_UNIT)
+        return _function(operation, arguments)
 
-def _perfect_root(value: Fraction, index: int) -> Fraction:
-    if value < 0 or index > 64:
-        raise InexactError("irrational")
-    return Fraction(_integer_root(value.numerator, index), _integer_root(value.denominator, index))
+
+def _bits(value: Fraction) -> int:
+    return value.numerator.bit_length() + value.denominator.bit_length()
 
 
 def _integer_root(number: int, index: int) -> int:
@@ -165,8 +201,6 @@ def _function(operation: str, arguments: list[Fraction]) -> Fraction:
             return Fraction(math.ceil(value))
         case (("min" | "max"), _):
             return (min if operation == "min" else max)(arguments)
-        case (("factorial" | "double factorial"), [value]):
-            return _factorial(value, 1 if operation == "factorial" else 2)
     if operation not in ("binom", "gcd", "lcm", "mod") or any(argument.denominator != 1 for argument in arguments):
         raise InexactError("not rational")
     return Fraction(_integer_function(operation, [argument.numerator for argument in arguments]))

@@ -9,6 +9,8 @@ MAX_NESTING = 30
 """Brackets within brackets, once doubled ones are dropped; also powers of powers."""
 MAX_PARSER_DEPTH = 90
 """Atoms, arguments and powers within one another; far from Python's own limit."""
+MAX_BARS = 10
+"""Absolute values within one another."""
 MAX_DIGITS = 2_000
 """Digits of one written number, without zeros that do not count."""
 MAX_BITS = 100_000

@@ -3,6 +3,7 @@
 from typing import Any
 
 from grpo_jax.verifiers.mathematics.exact import exact_value
+from grpo_jax.verifiers.mathematics.landmarks import differ_at_landmark, landmarks
 from grpo_jax.verifiers.mathematics.limits import Budget, InexactError, TooLargeError, UndefinedError
 from grpo_jax.verifiers.mathematics.numeric import DIGITS, approximate_value, context
 from grpo_jax.verifiers.mathematics.points import needed_points, points, variables
@@ -22,6 +23,9 @@ def proportional(left: Tree, right: Tree, budget: Budget) -> int | None:
 
     Returns:
         1 or -1, the sign of the constant; ``None`` if there is none or it is not real.
+
+    Raises:
+        TooLargeError: if the work is used up.
     """
     names = variables(left, right)
     for kind in ("real", "complex") if names else ("complex",):
@@ -43,8 +47,25 @@ def proportional(left: Tree, right: Tree, budget: Budget) -> int | None:
             if len(ratios) >= needed_points(names):
                 break
         if len(ratios) >= (_FEWEST_POINTS if names else 1):
-            return _sign(ratios[0])
+            return (
+                _sign(ratios[0]) if _same_ratio_at_landmarks(left, right, ratios[0], kind == "real", budget) else None
+            )
     return None
+
+
+def _same_ratio_at_landmarks(left: Tree, right: Tree, ratio: Any, real: bool, budget: Budget) -> bool:
+    own = context(DIGITS)
+
+    def differ(point: dict[str, Any], part: Budget) -> bool:
+        try:
+            first, second = evaluate_pair(left, right, DIGITS, part, point, real, None)
+        except InexactError:
+            return False
+        scale = max(abs(first), abs(second * ratio))
+        return bool(abs(first - second * ratio) > scale * own.mpf(10) ** -10 and scale > 1e-20)
+
+    names = variables(left, right)
+    return not differ_at_landmark(landmarks(left, right, names, positive=False), differ, budget)
 
 
 def _sign(ratio: Any) -> int | None:

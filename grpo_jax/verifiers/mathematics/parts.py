@@ -1,5 +1,6 @@
 """One part of an answer: a relation, a set, an interval, a tuple, a matrix, a ratio, a quantity, an expression."""
 
+import fractions
 from collections.abc import Callable
 
 from grpo_jax.verifiers.mathematics import regions, spans, vocabulary
@@ -21,7 +22,9 @@ from grpo_jax.verifiers.mathematics.limits import MAX_ITEMS, UnreadableError
 from grpo_jax.verifiers.mathematics.names import name_of
 from grpo_jax.verifiers.mathematics.parser import parse_whole
 from grpo_jax.verifiers.mathematics.quantities import read_value
-from grpo_jax.verifiers.mathematics.tree import is_infinite
+from grpo_jax.verifiers.mathematics.tree import Apply, Number, Tree, is_infinite
+
+Fraction = fractions.Fraction
 
 _DISPLAYS = vocabulary.words("equation align aligned gather gathered displaymath math center")
 _TUPLE_BRACKETS = {"langle": "<>", "(": "()", "[": "[]"}
@@ -71,6 +74,8 @@ def _simple(tokens: list[Token], read: Reader) -> Answer:
         if first.value.rstrip("*") in _DISPLAYS and tokens[-1].value == first.value:
             return read_part(tokens[1:-1], read)
         return _matrix(tokens, read)
+    if tokens[-1].kind == "end":
+        return _scaled(tokens, read)
     if any(token.kind == "colon" for token in tokens):
         return _ratio(tokens)
     return read_value(tokens)
@@ -161,7 +166,7 @@ def _set(inner: list[Token], read: Reader) -> Answer:
     return FiniteSet(tuple(read_part(part, read) if _not_ellipsis(part) else ELLIPSIS for part in parts))
 
 
-def _matrix(tokens: list[Token], read: Reader) -> Answer:
+def _matrix(tokens: list[Token], read: Reader) -> Matrix:
     if tokens[-1].kind != "end" or tokens[0].value != tokens[-1].value or tokens[0].value not in _MATRICES:
         raise UnreadableError("unknown environment")
     inner = tokens[1:-1]
@@ -174,7 +179,24 @@ def _matrix(tokens: list[Token], read: Reader) -> Answer:
     return _matrix_of([spans.split(row, lambda token: token.kind == "cell")[0] for row in rows], read)
 
 
-def _rows(parts: list[list[Token]], read: Reader) -> Answer:
+def _scaled(tokens: list[Token], read: Reader) -> Answer:
+    """Reads a number before a matrix."""
+    start = next((index for index, token in enumerate(tokens) if token.kind == "begin"), 0)
+    matrix = _matrix(tokens[start:], read)
+    scale = tokens[:start]
+    if scale and scale[-1].value == "*":
+        scale = scale[:-1]
+    if [token.value for token in scale] == ["-"]:
+        factor: Tree = Number(Fraction(-1))
+    else:
+        factor = parse_whole(scale)
+    cells = [[cell.tree for cell in row if isinstance(cell, Expression)] for row in matrix.rows]
+    if any(len(row) != len(cells[0]) or len(row) != len(matrix.rows[0]) for row in cells):
+        raise UnreadableError("not a matrix of numbers")
+    return Matrix(tuple(tuple(Expression(Apply("mul", (factor, cell))) for cell in row) for row in cells))
+
+
+def _rows(parts: list[list[Token]], read: Reader) -> Matrix:
     cells = []
     for part in parts:
         inner = spans.enclosed(part)
@@ -184,7 +206,7 @@ def _rows(parts: list[list[Token]], read: Reader) -> Answer:
     return _matrix_of(cells, read)
 
 
-def _matrix_of(rows: list[list[list[Token]]], read: Reader) -> Answer:
+def _matrix_of(rows: list[list[list[Token]]], read: Reader) -> Matrix:
     if not rows or len({len(row) for row in rows}) != 1 or sum(map(len, rows)) > MAX_ITEMS:
         raise UnreadableError("not a matrix")
     return Matrix(tuple(tuple(read_part(cell, read) for cell in row) for row in rows))

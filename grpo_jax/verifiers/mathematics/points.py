@@ -23,16 +23,30 @@ def points(names: dict[str, bool], kind: str) -> Iterator[dict[str, Any]]:
         A value for each variable.
     """
     for number in range(_MAX_POINTS):
-        point: dict[str, Any] = {}
-        for name, integer in names.items():
-            value = _rational(name, number)
-            if integer:
-                point[name] = Fraction(1 + (7 * number + int(_random(name, 0) * 23)) % 23)
-            elif kind == "complex":
-                point[name] = complex(float(value), float(_rational(name + " imaginary", number)))
-            else:
-                point[name] = abs(value) if kind == "positive" else value
-        yield point
+        yield base_point(names, kind, number)
+
+
+def base_point(names: dict[str, bool], kind: str, number: int) -> dict[str, Any]:
+    """One of the points near zero.
+
+    Args:
+        names: As for ``points``.
+        kind: As for ``points``.
+        number: Which one.
+
+    Returns:
+        A value for each variable: integers up to 23, other ones of size less than 4.
+    """
+    point: dict[str, Any] = {}
+    for name, integer in names.items():
+        value = _rational(name, number)
+        if integer:
+            point[name] = Fraction(1 + (7 * number + int(_random(name, 0) * 23)) % 23)
+        elif kind == "complex":
+            point[name] = complex(float(value), float(_rational(name + " imaginary", number)))
+        else:
+            point[name] = abs(value) if kind == "positive" else value
+    return point
 
 
 def _rational(name: str, number: int) -> Fraction:

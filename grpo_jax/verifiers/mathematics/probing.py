@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from grpo_jax.verifiers.mathematics.exact import exact_value
+from grpo_jax.verifiers.mathematics.landmarks import differ_at_landmark, landmarks
 from grpo_jax.verifiers.mathematics.limits import Budget, InexactError, TooLargeError, UndefinedError
 from grpo_jax.verifiers.mathematics.numeric import DIGITS, approximate_value, context
 from grpo_jax.verifiers.mathematics.points import needed_points, points, variables
@@ -106,10 +107,8 @@ def same_number(
     Returns:
         ``True`` if they agree to at least 200 digits beyond all sizes in them, or both are zero.
     """
-    first = evaluate_pair(left, right, DIGITS, budget, values, real, log_base)
-    # Only a clear difference is taken from the first evaluation: cancellation may have eaten its digits.
-    scale = max(abs(first[0]), abs(first[1]))
-    if abs(first[0] - first[1]) > scale * context(DIGITS).mpf(10) ** -10 and min(map(abs, first)) > 1e-20:
+    seemingly = _seem_equal(evaluate_pair(left, right, DIGITS, budget, values, real, log_base))
+    if seemingly is False:
         return False
     digits, tolerance = confirmation(budget)
     confirmed = evaluate_pair(left, right, digits, budget, values, real, log_base)
@@ -117,6 +116,14 @@ def same_number(
     if min(sizes) < tolerance:
         return bool(max(sizes) < tolerance)
     return bool(abs(confirmed[0] - confirmed[1]) <= max(sizes) * tolerance)
+
+
+def _seem_equal(pair: tuple[Any, Any]) -> bool | None:
+    """A clear equality or difference of a first evaluation; ``None`` if cancellation may have eaten its digits."""
+    scale = max(map(abs, pair))
+    if min(map(abs, pair)) <= 1e-20:
+        return None if scale else True
+    return bool(abs(pair[0] - pair[1]) <= scale * context(DIGITS).mpf(10) ** -10)
 
 
 def confirmation(budget: Budget) -> tuple[int, Any]:
@@ -173,8 +180,21 @@ def _compare_rational(left: Tree, right: Tree, names: dict[str, bool], budget: B
             return None
         agreed += 1
         if agreed >= needed_points(names):
-            return Outcome.EQUAL
+            return _exactly_equal_at_landmarks(left, right, names, budget)
     return Outcome.UNDEFINED
+
+
+def _exactly_equal_at_landmarks(left: Tree, right: Tree, names: dict[str, bool], budget: Budget) -> Outcome | None:
+    def differ(point: dict[str, Any], part: Budget) -> bool:
+        return exact_value(left, part, point) != exact_value(right, part, point)
+
+    try:
+        different = differ_at_landmark(landmarks(left, right, names, positive=False), differ, budget)
+    except InexactError:
+        return None
+    except TooLargeError:
+        return Outcome.TOO_LARGE
+    return Outcome.DIFFERENT if different else Outcome.EQUAL
 
 
 def _compare_functions(left: Tree, right: Tree, names: dict[str, bool], budget: Budget) -> Outcome:
@@ -209,5 +229,26 @@ def _probe(left: Tree, right: Tree, names: dict[str, bool], budget: Budget, kind
             continue
         agreed += 1
         if agreed >= needed_points(names):
-            return Outcome.EQUAL
+            return _equal_at_landmarks(left, right, names, budget, kind, log_base)
     return outcome
+
+
+def _equal_at_landmarks(
+    left: Tree, right: Tree, names: dict[str, bool], budget: Budget, kind: str, log_base: int | None
+) -> Outcome:
+    real = kind != "complex"
+
+    def differ(point: dict[str, Any], part: Budget) -> bool:
+        try:
+            equal = _seem_equal(evaluate_pair(left, right, DIGITS, part, point, real, log_base))
+            if equal is None:
+                equal = same_number(left, right, part, point, real, log_base)
+        except InexactError:
+            return False
+        return not equal
+
+    try:
+        different = differ_at_landmark(landmarks(left, right, names, kind == "positive"), differ, budget)
+    except TooLargeError:
+        return Outcome.TOO_LARGE
+    return Outcome.DIFFERENT if different else Outcome.EQUAL

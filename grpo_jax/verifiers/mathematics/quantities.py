@@ -6,7 +6,7 @@ from grpo_jax.verifiers.mathematics.answers import Answer, Expression, Quantity
 from grpo_jax.verifiers.mathematics.brackets import Token
 from grpo_jax.verifiers.mathematics.limits import UnreadableError
 from grpo_jax.verifiers.mathematics.parser import negate, parse_expression
-from grpo_jax.verifiers.mathematics.tree import Apply, Tree
+from grpo_jax.verifiers.mathematics.tree import Apply, Number, Tree
 from grpo_jax.verifiers.mathematics.units import CURRENCIES, NO_UNIT, Unit, unit_named
 
 PERCENT = Unit(fractions.Fraction(1), (("percent", 1),))
@@ -46,11 +46,20 @@ def read_value(tokens: list[Token]) -> Answer:
     degrees, found = _without_degrees(tree)
     if rest:
         unit = read_unit(rest)
-        if unit.dimensions == (("radian", 1),) and not found:
-            # A radian is the bare number.
-            return Expression(tree)
+        if unit.dimensions == ():
+            # Three dozen are 36.
+            return Expression(multiple(tree, unit.factor))
         return Quantity(tree, unit)
     return Quantity(degrees, unit_named("degree")) if found else Expression(tree)
+
+
+def multiple(tree: Tree, factor: fractions.Fraction) -> Tree:
+    """A tree times a number; of a number, a number."""
+    if factor == 1:
+        return tree
+    if isinstance(tree, Number):
+        return Number(tree.value * factor, tree.digits)
+    return Apply("mul", (tree, Number(factor)))
 
 
 def _leading_currency(tokens: list[Token]) -> tuple[bool, str | None, list[Token]]:

@@ -17,12 +17,13 @@ from grpo_jax.verifiers.mathematics.answers import (
     Text,
 )
 from grpo_jax.verifiers.mathematics.brackets import Token
+from grpo_jax.verifiers.mathematics.conventions import outside
 from grpo_jax.verifiers.mathematics.limits import MAX_ITEMS, UnreadableError
 from grpo_jax.verifiers.mathematics.parts import read_part
 from grpo_jax.verifiers.mathematics.regions import ALL_REALS, region_of
 from grpo_jax.verifiers.mathematics.surface import Surface, normal_spacing
 from grpo_jax.verifiers.mathematics.tokens import tokenize
-from grpo_jax.verifiers.mathematics.tree import Number
+from grpo_jax.verifiers.mathematics.tree import Apply, Number, Symbol
 from grpo_jax.verifiers.mathematics.words import is_words, normal_words
 
 _MAX_PLUS_MINUS = 3
@@ -33,7 +34,15 @@ _BASE_NUMBER = re.compile(
     r"\(?\s*(?:\\(?:text|mathrm)\s*\{\s*)?([0-9A-F][0-9A-Fa-f]*)\s*\}?\s*\)?\s*_\s*"
     r"(?:\{\s*)?(?:\\(?:text|mathrm)\s*\{\s*)?([0-9]{1,2}|[a-z]+)\s*\}?\s*\}?"
 )
-_CLOCK = re.compile(r"(\d{1,2})\s*:\s*([0-5]\d)(?:\s*:\s*([0-5]\d))?\s*(?:\\text\s*\{)?\s*([AaPp])\.?\s*[Mm]\.?\s*\}?")
+_CLOCK = re.compile(
+    r"(1[0-2]|0?[1-9])(?:\s*:\s*([0-5]\d)(?:\s*:\s*([0-5]\d))?)?\s*(?:\\text\s*\{)?\s*([AaPp])\.?\s*[Mm]\.?\s*\}?"
+)
+
+_FIGURE = re.compile(r"\\(angle|triangle) ?\{?([A-Z]{1,3})\}?")
+_RESIDUE = re.compile(
+    r"(?:([A-Za-z]) ?\\equiv ?)?(-?[0-9]{1,30}) ?(?:\\ )?"
+    r"(?:\\pmod|\( ?\\?(?:mod|bmod|text ?\{ ?mod ?\}|mathrm ?\{mod\})) ?(?:\\ )?\{? ?([0-9]{1,30}) ?\}?\)?"
+)
 
 
 class Reading(NamedTuple):
@@ -64,6 +73,8 @@ def read(surface: Surface, reading: Reading | None = None, decimal_comma: bool =
     reading = reading or Reading()
     if is_words(surface):
         words = normal_words(surface.content)
+        if words in vocabulary.NUMBER_WORDS:
+            return Expression(Number(fractions.Fraction(vocabulary.NUMBER_WORDS[words])))
         return RealSet(ALL_REALS) if words in _ALL_REALS else Text(words)
     try:
         return _read_mathematics(surface.content, reading, decimal_comma)
@@ -98,7 +109,7 @@ def _special_form(content: str) -> Answer | None:
         return None
     base = _BASE_NUMBER.fullmatch(content)
     if base is not None:
-        number = int(base[2]) if base[2].isdigit() else vocabulary.NUMBER_BASES.get(base[2], 0)
+        number = int(base[2]) if base[2].isdigit() else vocabulary.NUMBER_WORDS.get(base[2], 0)
         digits = base[1].upper().lstrip("0") or "0"
         plain_digits = base[1].isdigit() or number > 10
         if 2 <= number <= 36 and plain_digits:
@@ -108,8 +119,22 @@ def _special_form(content: str) -> Answer | None:
     clock = _CLOCK.fullmatch(content)
     if clock is not None:
         hour, minute, second, half = clock.groups()
-        return Text(f"{int(hour)}:{minute}:{second or '00'} {half.lower()}m")
-    return None
+        return Text(f"{int(hour)}:{minute or '00'}:{second or '00'} {half.lower()}m")
+    figure = _FIGURE.fullmatch(content)
+    if figure is not None:
+        return Text(f"{figure[1]} {figure[2]}".casefold())
+    return _residue(content)
+
+
+def _residue(content: str) -> Answer | None:
+    r"""Reads ``x \equiv 5 \pmod 6`` and ``5 \pmod 6``."""
+    residue = _RESIDUE.fullmatch(content)
+    if residue is None or int(residue[3]) == 0:
+        return None
+    name, modulus = residue[1], int(residue[3])
+    numbers = (Number(fractions.Fraction(number)) for number in (int(residue[2]) % modulus, modulus))
+    value = Expression(Apply("call residue", tuple(numbers)))
+    return value if name is None else Relation((Expression(Symbol(name)), value), ("=",), name)
 
 
 def read_tokens(tokens: list[Token]) -> Answer:
@@ -143,14 +168,23 @@ def read_tokens(tokens: list[Token]) -> Answer:
     return items[0] if len(items) == 1 else _combine(items, joints or ["or"])
 
 
-def _combine(items: list[Answer], joints: list[str]) -> Answer:
-    sequence = ELLIPSIS in items
+def _combine(items: list[Answer], written_joints: list[str]) -> Answer:
+    logical = any(joint in ("land", "lor") for joint in written_joints)
+    joints = [{"land": "and", "lor": "or"}.get(joint, joint) for joint in written_joints]
+    mixed = len(set(joints)) > 1
     regions = [region_of(item) for item in items]
-    named = [isinstance(item, RealSet | Relation) for item in items]
-    if len(set(joints)) == 1 and joints[0] in ("or", "and") and all(named) and all(regions):
+    stated = [isinstance(item, RealSet | Relation) for item in items]
+    if not mixed and joints[0] in ("or", "and") and all(stated) and all(regions):
         variables = {region.variable for region in regions if region is not None}
         if len(variables) == 1 and not all(isinstance(item, Relation) and "=" in item.operators for item in items):
             return _joined_region([region for region in regions if region is not None], joints[0])
+    if joints == [","] and all(stated) and all(regions):
+        apart = outside([region for region in regions if region is not None])
+        if apart is not None:
+            return apart
+    joint = " ".join(joints if mixed else joints[:1]) if logical or all(stated) else ""
+    joint = "" if joint == "," else joint
+    sequence = ELLIPSIS in items or (mixed and bool(joint))
     first = items[0]
     if isinstance(first, Relation) and first.name is not None and set(first.operators) == {"="}:
         values, same = [], True
@@ -161,10 +195,12 @@ def _combine(items: list[Answer], joints: list[str]) -> Answer:
             else:
                 values.append(item)
         if same:
-            return Listing(tuple(values), first.name, sequence)
+            return Listing(tuple(values), first.name, sequence, joint)
         if not all(isinstance(item, Relation) for item in items):
             raise UnreadableError("a list of equations and values")
-    return Listing(tuple(items), None, sequence)
+        # x = 1, y = 2 holds at once.
+        joint = joint or "and"
+    return Listing(tuple(items), None, sequence, joint)
 
 
 def _joined_region(sets: list[RealSet], joint: str) -> RealSet:

@@ -1,5 +1,6 @@
 """Sets of real numbers: reading them, and whether two of them are the same set."""
 
+import fractions
 import functools
 from collections.abc import Callable
 
@@ -20,7 +21,9 @@ from grpo_jax.verifiers.mathematics.brackets import Token
 from grpo_jax.verifiers.mathematics.limits import MAX_ITEMS, Budget, InexactError, UnreadableError
 from grpo_jax.verifiers.mathematics.ordering import order
 from grpo_jax.verifiers.mathematics.probing import Outcome, compare
-from grpo_jax.verifiers.mathematics.tree import Apply, Constant, Symbol, Tree, is_infinite
+from grpo_jax.verifiers.mathematics.tree import Apply, Constant, Number, Symbol, Tree, is_infinite
+
+Fraction = fractions.Fraction
 
 _INFINITY = Constant("infinity")
 _MINUS_INFINITY = Apply("neg", (_INFINITY,))
@@ -116,12 +119,38 @@ def region_of(answer: Answer) -> RealSet | None:
     return None
 
 
+def _distance(trees: list[Tree], signs: tuple[str, ...]) -> RealSet | None:
+    """The set that ``|x| < 2`` or ``|x - 5| >= 2`` describes."""
+    if len(trees) == 2 and isinstance(trees[0], Number):
+        trees, signs = trees[::-1], (_MIRRORED[signs[0]],)
+    match trees:
+        case [Apply("abs", (inner,)), Number(radius)] if radius > 0 and signs[0] in ("<", "<=", ">", ">="):
+            pass
+        case _:
+            return None
+    match inner:
+        case Symbol(name):
+            center = Fraction(0)
+        case Apply("add", (Symbol(name), Number(offset))):
+            center = -offset
+        case _:
+            return None
+    low, high, closed = Number(center - radius), Number(center + radius), signs[0].endswith("=")
+    if signs[0].startswith("<"):
+        return RealSet(interval(low, high, closed, closed), name)
+    left, right = interval(_MINUS_INFINITY, low, False, closed), interval(high, _INFINITY, closed, False)
+    return RealSet(SetOperation("union", left, right), name)
+
+
 def _solution(relation: Relation) -> RealSet | None:
     """The set that a relation ``a < x <= b``, ``x != a`` or ``x = a`` describes, if it has this form."""
     trees = [side.tree for side in relation.sides if isinstance(side, Expression)]
     signs = relation.operators
     if len(trees) != len(relation.sides) or any(sign not in _MIRRORED for sign in signs):
         return None
+    distance = _distance(trees, signs)
+    if distance is not None:
+        return distance
     match trees:
         case [Symbol(name), bound]:
             return RealSet(_half_line(signs[0], bound), name)

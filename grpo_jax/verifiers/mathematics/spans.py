@@ -36,7 +36,7 @@ def split_list(tokens: list[Token]) -> tuple[list[list[Token]], list[str]]:
         tokens: Tokens with matched brackets.
 
     Returns:
-        The parts, and what joins them: ``and``, ``or`` or ``,``. A final ``and`` or ``or`` speaks
+        The parts, and what joins them: ``and``, ``or``, ``land``, ``lor`` or ``,``. A final ``and`` or ``or`` speaks
         for the commas before it.
 
     Raises:

@@ -7,6 +7,7 @@ from grpo_jax.verifiers.mathematics import vocabulary
 from grpo_jax.verifiers.mathematics.brackets import closing_brace
 from grpo_jax.verifiers.mathematics.characters import to_ascii_mathematics
 from grpo_jax.verifiers.mathematics.limits import MAX_CHARACTERS, UnreadableError
+from grpo_jax.verifiers.mathematics.notation import plain_notation
 
 _WRAPPER = re.compile(
     r"\\("
@@ -70,7 +71,7 @@ def strip_surroundings(text: str) -> Surface:
         content = _without_pair(content)
         if content == before:
             break
-    content = _without_inner_delimiters(content)
+    content = plain_notation(_without_inner_delimiters(content))
     if not content:
         raise UnreadableError("empty")
     return Surface(content, is_text)
@@ -93,6 +94,8 @@ def _without_outer_space(content: str) -> str:
 def _without_full_stop(content: str) -> str:
     if content.endswith(("\\\\",)):
         content = content[:-2]
+    if content.endswith((",", ";")) and not content.endswith("\\", 0, -1):
+        return content[:-1]
     if content.endswith("。") or (content.endswith(".") and not content.endswith("..")):
         return content[:-1]
     return content
@@ -137,5 +140,5 @@ def normal_spacing(content: str) -> str:
         The text; a space stays only between two letters or digits, where it separates words or numbers.
     """
     content = re.sub(r"\\[,;:> ]|\\!|~|\s+", " ", content)
-    content = " ".join(content.split())
+    content = re.sub(r"(\\[A-Za-z]+)\s+(?=[0-9])", r"\1", " ".join(content.split()))
     return re.sub(r"(?<![A-Za-z0-9]) | (?![A-Za-z0-9])", "", content)

@@ -1,7 +1,12 @@
 """What letters and degree signs among the tokens mean: functions, units, connectives, names."""
 
+import re
+
 from grpo_jax.verifiers.mathematics import units, vocabulary
 from grpo_jax.verifiers.mathematics.brackets import Token
+
+_MAX_PRODUCT = 3
+_DIFFERENTIAL = re.compile("d[a-z]")
 
 
 def join_degrees(tokens: list[Token]) -> list[Token]:
@@ -26,6 +31,10 @@ def join_degrees(tokens: list[Token]) -> list[Token]:
                 length = 4
         elif token.kind == "degree":
             length = 1
+            if _composes(joined, kinds):
+                joined.append(Token("operator", "compose", token.gap))
+                index += 1
+                continue
         if not length:
             joined.append(token)
             index += 1
@@ -38,6 +47,16 @@ def join_degrees(tokens: list[Token]) -> list[Token]:
         else:
             joined.append(Token("degree", "", token.gap))
     return joined
+
+
+def _composes(before: list[Token], following: list[tuple[str, str]]) -> bool:
+    r"""Whether a bare ``\circ`` stands between functions: never a degree sign between letters."""
+    if not before or not following:
+        return False
+    operand = following[0][0] == "word" or following[0] == ("open", "(")
+    scale = following[0] in (("word", "C"), ("word", "F"))
+    previous = before[-1]
+    return operand and (previous.kind == "word" or (previous.value == ")" and not scale))
 
 
 def resolve_words(tokens: list[Token], short_units: bool) -> list[Token]:
@@ -64,7 +83,8 @@ def _resolve_word(token: Token, before: list[Token], following: Token | None, sh
     previous = before[-1] if before else None
     unit = units.canonical_name(token.value)
     if unit is not None and _in_unit_position(before):
-        long_enough = len(token.value) > 1 or token.text or short_units
+        # km/h needs no context, 5 m does.
+        long_enough = len(token.value) > 1 or token.text or short_units or before[-1].value == "/"
         called = following is not None and (following.value == "(" or following.kind in ("name", "number"))
         if long_enough and not (called and token.value in vocabulary.FUNCTIONS):
             return [token._replace(kind="unit", value=unit)]
@@ -80,9 +100,25 @@ def _resolve_word(token: Token, before: list[Token], following: Token | None, sh
         return [known]
     if token.value in vocabulary.GREEK or lower in vocabulary.GREEK:
         return [token._replace(kind="name", value=token.value if token.value in vocabulary.GREEK else lower)]
-    if len(token.value) <= 3 and token.value.isascii():
-        return [Token("name", letter, token.gap and not index, token.text) for index, letter in enumerate(token.value)]
-    return [token]
+    return _letters(token, before, following)
+
+
+def _letters(token: Token, before: list[Token], following: Token | None) -> list[Token]:
+    """What letters without a meaning are: a differential, the name of three points, a product, or a word."""
+    letters = token.value
+    previous, after = (before[-1].value if before else ""), (following.value if following is not None else "")
+    if _DIFFERENTIAL.fullmatch(letters):
+        if after == "/":
+            return [token._replace(kind="name")]
+        if previous == "/" and len(before) > 1 and _DIFFERENTIAL.fullmatch(before[-2].value):
+            before.pop()
+            return [token._replace(kind="name", value=f"{before.pop().value}/{letters}")]
+    if not letters.isascii() or len(letters) > _MAX_PRODUCT:
+        return [token]
+    if letters.isupper() and len(set(letters)) == _MAX_PRODUCT and after not in ("^", "'", "_"):
+        # Three points, whose order matters.
+        return [token._replace(kind="name")]
+    return [Token("name", letter, token.gap and not index, token.text) for index, letter in enumerate(letters)]
 
 
 def _known_word(token: Token, lower: str, previous: Token | None) -> Token | None:

@@ -39,7 +39,7 @@ _COMMAND_TOKENS = {
     **{name: ("name", name.removeprefix("var")) for name in vocabulary.GREEK},
     **{name: ("connective", word) for name, word in vocabulary.CONNECTIVES.items() if name.isalpha()},
     **{name: ("decoration", name) for name in vocabulary.DECORATIONS},
-    **dict.fromkeys(("frac", "dfrac", "tfrac", "cfrac"), ("command", "frac")),
+    **dict.fromkeys(("frac", "dfrac", "tfrac", "cfrac", "nicefrac", "sfrac"), ("command", "frac")),
     **dict.fromkeys(("binom", "dbinom", "tbinom"), ("command", "binom")),
     **dict.fromkeys(("ldots", "dots", "cdots", "dotsc", "dotsb", "vdots", "ddots"), ("ellipsis", "ldots")),
     **dict.fromkeys(("lvert", "rvert", "vert", "|", "lVert", "rVert", "Vert"), ("bar", "|")),
@@ -154,6 +154,8 @@ def _command(
     if name not in _COMMAND_TOKENS:
         raise UnreadableError(f"unknown command \\{name[:20]}")
     kind, value = _COMMAND_TOKENS[name]
+    if name == "times" and _VECTOR.match(text, position):
+        value = "cross"
     tokens.append(Token(kind, value, gap, is_text))
     return position, False
 
@@ -173,6 +175,7 @@ def _grouped(
     return position, content[-1:].isspace() or (gap and len(tokens) == first)
 
 
+_VECTOR = re.compile(r"\s*\\(?:mathbf|bm|boldsymbol|pmb|vec|overrightarrow)\s*(?:\{\s*)?[A-Za-z]")
 _NEGATED = re.compile(r"\s*(=|\\in(?![a-zA-Z]))")
 
 

@@ -130,6 +130,20 @@ def describe(tree: Tree) -> str:
     return f"{tree.operation}({', '.join(map(describe, tree.arguments))})"
 
 
+def canonical(tree: Tree) -> str:
+    """A text of the tree that does not depend on the order of its terms."""
+    if isinstance(tree, Apply) and tree.operation == "add":
+        return f"add({', '.join(sorted(map(canonical, tree.arguments)))})"
+    return describe(tree)
+
+
+def renamed(tree: Tree, old: str, new: str) -> Tree:
+    """The tree with one variable renamed."""
+    if isinstance(tree, Apply):
+        return Apply(tree.operation, tuple(renamed(argument, old, new) for argument in tree.arguments))
+    return Symbol(new) if tree == Symbol(old) else tree
+
+
 def describe_fraction(value: fractions.Fraction) -> str:
     """The decimal text of a rational number, or its size where that would be long."""
     bits = value.numerator.bit_length() + value.denominator.bit_length()

@@ -83,7 +83,7 @@ fahrenheit fahrenheit Fahrenheit | 1 | fahrenheit
 calorie cal calorie calories | 1 | calorie
 bit bit bits | 1 | bit
 byte byte bytes | 8 | bit
-dozen dozen | 12 | piece
+dozen dozen | 12 |
 piece piece pieces item items | 1 | piece
 person person persons people | 1 | person
 unit unit units | 1 | unit
@@ -159,7 +159,13 @@ def _build() -> tuple[dict[str, Unit], dict[str, str]]:
 
 
 _UNITS, _SPELLINGS = _build()
+_COUNTED_DIMENSIONS = _COUNTED | {"piece", "person", "unit"}
 CURRENCIES = {"$": "dollar", "€": "euro", "£": "sterling", "¥": "yen", "₹": "rupee"}
+
+
+def is_count(unit: Unit) -> bool:
+    """Whether a unit only says what is counted, so that the bare number is the whole count."""
+    return all(name in _COUNTED_DIMENSIONS for name, _ in unit.dimensions)
 
 
 def canonical_name(word: str) -> str | None:

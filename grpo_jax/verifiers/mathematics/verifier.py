@@ -1,12 +1,13 @@
 """The verifier of mathematical answers: extraction, then judgement."""
 
 import dataclasses
-from typing import Any
+from typing import Any, Literal
 
 from grpo_jax.config.mathematics import MathematicsConfig
 from grpo_jax.records import Completion, FinishReason, Problem, Verdict
 from grpo_jax.verifiers import extract
 from grpo_jax.verifiers.mathematics.equivalence import Judgement, gold_fault, judge
+from grpo_jax.verifiers.mathematics.hedges import answers_in_boxes, takes_back
 
 MAX_DIFFERENT_ANSWERS = 4
 """Different candidates of one completion that are looked at; more are a shotgun."""
@@ -133,17 +134,20 @@ def extract_candidates(completion: Completion, options: MathematicsConfig) -> tu
         return [completion.text], "found"
     shown, _ = extract.after_thinking(completion.text)
     if options.extraction == "boxed":
-        return _boxes(shown, options)
+        return _boxes(shown, options, context="none")
     if options.extraction == "answer_block" or extract.ANSWER_OPEN in shown:
         return _block(completion, shown, options)
-    candidates, reason = _boxes(shown, options)
+    candidates, reason = _boxes(shown, options, context="sentence")
     if candidates or reason != "no box":
         return candidates, reason
     lines = extract.answer_lines(shown)
-    if not lines and len(shown.strip().splitlines()) == 1:
-        # Nothing but the answer itself.
-        lines = [shown.strip()]
-    return (_different(lines, options), "found") if lines else ([], "no answer line")
+    if lines:
+        if takes_back(shown, lines):
+            return [], "hedged answer"
+        return _different([line.content for line in lines], options), "found"
+    # Nothing but the answer itself.
+    only = shown.strip()
+    return ([only], "found") if len(only.splitlines()) == 1 else ([], "no answer line")
 
 
 def _block(completion: Completion, shown: str, options: MathematicsConfig) -> tuple[list[str], str]:
@@ -153,19 +157,25 @@ def _block(completion: Completion, shown: str, options: MathematicsConfig) -> tu
         answer = rest.strip() if opened and extract.ANSWER_OPEN not in rest else None
     if not answer:
         return [], reason
-    candidates, box_reason = _boxes(answer, options)
+    candidates, box_reason = _boxes(answer, options, context="text")
     if box_reason == "no box":
         return [answer], "found"
     return candidates, box_reason
 
 
-def _boxes(text: str, options: MathematicsConfig) -> tuple[list[str], str]:
+def _boxes(
+    text: str, options: MathematicsConfig, *, context: Literal["none", "sentence", "text"]
+) -> tuple[list[str], str]:
+    """The answers in boxes; ``context`` is what around a box may say that it is not the answer."""
     boxes = extract.boxed(text)
     if boxes is None:
         return [], "unclosed box"
     if not boxes:
         return [], "no box"
-    return _different(boxes, options), "found"
+    if context == "none":
+        return _different([box.content for box in boxes], options), "found"
+    found = answers_in_boxes(text, boxes, by_sentence=context == "sentence", last_only=options.last_box)
+    return found.answers, found.reason
 
 
 def _different(answers: list[str], options: MathematicsConfig) -> list[str]:

@@ -21,6 +21,21 @@ FUNCTIONS = {
 }
 """Functions by the word that names them, in plain text and as a command."""
 
+POWERED = words("sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh coth sech csch ln log log2 log10")
+"""Functions that take an exponent before their argument."""
+
+INVERSE = {
+    **{"sin": "arcsin", "cos": "arccos", "tan": "arctan", "cot": "arccot", "sec": "arcsec", "csc": "arccsc"},
+    **{"sinh": "arcsinh", "cosh": "arccosh", "tanh": "arctanh"},
+}
+"""Functions by those whose exponent -1 means them."""
+
+OF_SETS = frozenset(("min", "max", "gcd", "lcm"))
+"""Functions whose arguments may stand in braces."""
+
+ROUNDING = {"lfloor": "floor", "lceil": "ceil"}
+"""Brackets that round what is in them."""
+
 UNKNOWN_FUNCTIONS = words("f g F G O Theta Omega Gamma")
 """Letters that are applied when a parenthesis follows; any other letter is multiplied."""
 
@@ -79,13 +94,15 @@ TEXT_COMMANDS = words(
 TRANSPARENT_COMMANDS = words("boxed fbox underline mathcal mathscr mathfrak framebox ensuremath mathop")
 DECORATIONS = words("vec hat bar overline tilde widehat widetilde dot ddot overrightarrow")
 
-CONNECTIVES = {"and": "and", "or": "or", "land": "and", "lor": "or", "&&": "and"}
+CONNECTIVES = {"and": "and", "or": "or", "land": "land", "lor": "lor", "&&": "and"}
+"""Words and commands that join the parts of a list; the commands make statements of them."""
 
 UNIT_WORDS = {"per": "per", "square": "2", "sq": "2", "cubic": "3", "cu": "3", "squared": "^2", "cubed": "^3"}
 
 SCALES = {"thousand": "1000", "million": "1000000", "billion": "1000000000", "trillion": "1000000000000"}
 
-NUMBER_BASES = {
-    **{"two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9, "ten": 10},
-    **{"eleven": 11, "twelve": 12, "sixteen": 16},
-}
+_FIRST_NUMBERS = """
+zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen
+eighteen nineteen twenty
+"""
+NUMBER_WORDS = {word: number for number, word in enumerate(_FIRST_NUMBERS.split())}

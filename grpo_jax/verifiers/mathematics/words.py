@@ -8,6 +8,7 @@ from grpo_jax.verifiers.mathematics.surface import Surface, normal_spacing
 _WORDS = re.compile(r"[^\W\d_]+(?:[\s,'.?!-]+[^\W\d_]+)*[\s'.?!]*")
 _FORMAT = re.compile(r"\\(?:" + "|".join(sorted(vocabulary.TEXT_COMMANDS, key=len, reverse=True)) + r")\s*(?=\{)")
 _VOWELS = frozenset("eiou")
+_PRODUCT_LETTERS = frozenset("abcdxyz")
 
 _SAME = {
     **dict.fromkeys(("does not exist", "doesn't exist", "d.n.e", "dne", "the limit does not exist"), "does not exist"),
@@ -42,7 +43,12 @@ def _is_mathematics(part: str) -> bool:
         return True
     if part in vocabulary.FUNCTIONS or part in vocabulary.GREEK:
         return True
-    return len(part) <= 3 and part.isascii() and part.islower() and not _VOWELS & set(part)
+    if len(part) > 3 or not part.isascii() or not part.islower() or _VOWELS & set(part):
+        return False
+    if len(part) < 3 or set(part) <= _PRODUCT_LETTERS:
+        return True
+    # Words such as cat and sky are no products; kxy may be one.
+    return "a" not in part and ("y" not in part or bool(set(part) & {"x", "z"}))
 
 
 def normal_words(content: str) -> str:

@@ -2,11 +2,11 @@ import pytest
 
 from grpo_jax.records import Completion, FinishReason
 from grpo_jax.verifiers import extract
-from grpo_jax.verifiers.extract import after_thinking, answer_lines, boxed, extract_answer
+from grpo_jax.verifiers.extract import after_thinking, answer_lines, boxed, extract_answer, sentence_around
 
 
 def _extract(text: str, finish: FinishReason = FinishReason.STOP) -> tuple[str | None, str]:
-    return tuple(extract_answer(Completion(text, 1, finish)))
+    return extract_answer(Completion(text, 1, finish))
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,14 @@ def test_only_what_follows_the_thinking_is_shown(text, shown, unclosed):
     ],
 )
 def test_boxes_are_balanced(text, contents):
-    assert boxed(text) == contents
+    boxes = boxed(text)
+    assert (boxes if boxes is None else [box.content for box in boxes]) == contents
+
+
+def test_a_box_knows_its_place():
+    text = r"\frac{\boxed{8}}{2}"
+    (box,) = boxed(text) or []
+    assert (text[box.start : box.end], box.depth) == (r"\boxed{8}", 1)
 
 
 @pytest.mark.parametrize(
@@ -112,6 +119,9 @@ def test_boxes_are_balanced(text, contents):
         ("Final Answer: **8**", ["**8**"]),
         ("> The final answer: 8", ["8"]),
         ("Final Answer:\n8", ["8"]),
+        ("Final Answer:\n\n8", ["8"]),
+        ("**Final Answer**\n\n8", ["8"]),
+        ("Final Answer: The final answer is 8.", ["8"]),
         ("#### 1,250", ["1,250"]),
         ("my answer: 8", []),
         ("GRADER, answer: 8", []),
@@ -119,4 +129,13 @@ def test_boxes_are_balanced(text, contents):
     ],
 )
 def test_answer_lines(text, answers):
-    assert [answer.rstrip(".") for answer in answer_lines(text)] == answers
+    assert [line.content.rstrip(".") for line in answer_lines(text)] == answers
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [("a. b 8 c. d", "b 8 c."), ("a\nb 8\nc", "b 8\n"), ("8", "8"), ("It is 1.5 or 8", "It is 1.5 or 8")],
+)
+def test_the_sentence_around(text, sentence):
+    start, end = sentence_around(text, text.index("8"), text.index("8") + 1)
+    assert text[start:end].strip(" ") == sentence

@@ -119,6 +119,30 @@ def test_work_is_counted(evaluate):
         evaluate(double_sum, Budget(2_000))
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [
+        r"\sum_{i=1}^{1999}\sum_{j=1}^{1999} 0\cdot \binom{8000}{4000}",
+        r"5 + \sum_{i=1}^{190}\sum_{j=1}^{20} 0\cdot 8000!",
+        r"\sum_{i=1}^{1999} \sqrt{8000!}",
+        r"\sum_{i=1}^{1999} \sqrt[3]{8000!}",
+        r"\sum_{i=1}^{1999} (7999!!-7999!!)",
+        r"\prod_{i=1}^{1999} 8000!/8000!",
+        r"\sum_{i=1}^{1999} \frac{1}{4000!+i}",
+    ],
+)
+def test_long_integers_are_charged_by_their_size(answer):
+    assert judge("5", answer, OPTIONS).reason == "too large to evaluate"
+
+
+def test_a_factorial_costs_what_its_size_says():
+    budget, small = Budget(), Budget()
+    exact_value(tree("8000!"), budget)
+    exact_value(tree("20!"), small)
+    assert limits.MAX_WORK - budget.left > 1_000
+    assert limits.MAX_WORK - small.left < 10
+
+
 def test_exhausted_work_is_no_equality():
     assert compare(tree("x+1"), tree("1+x"), Budget(10)) is Outcome.TOO_LARGE
 

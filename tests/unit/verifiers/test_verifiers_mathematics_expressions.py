@@ -407,6 +407,27 @@ EQUAL = {
         "1/8": ["2^{-3}"],
         "512": ["2^{3^2}"],
     },
+    "products": {
+        "2A^{-1}B": [r"A^{-1}B\cdot 2"],
+        "2AB": [r"B\cdot 2A"],
+        "A^{-1}A": ["1"],
+        "dy/dx": [r"\frac{dy}{dx}"],
+        r"\frac{bd}{d}": ["b"],
+        r"\frac{d}{d+1}": [r"1-\frac{1}{d+1}"],
+        r"2\mathbf a\times\mathbf b": [r"2\mathbf{a}\times\mathbf{b}"],
+        r"\frac{100!}{50!50!}": [r"\binom{100}{50}"],
+    },
+    "notation": {
+        r"\frac12": [r"\nicefrac{1}{2}", r"\sfrac{1}{2}", r"\frac12{}"],
+        r"6.02\times 10^{23}": ["6.02 x 10^23", "6.02x10^{23}"],
+        r"\log_2 3": ["log2(3)"],
+        r"\max\{a,b\}": [r"\max(b,a)"],
+        "a_{n+1}": ["a_{1+n}"],
+        r"\binom{6}{3}": ["C(6,3)"],
+        "x^2+C": ["x^2+c"],
+        r"\lim_{x\to0}\frac{\sin x}{x}": [r"\lim_{x\to 0} \frac{\sin x}{x}"],
+        r"\int_0^1 x\,dx": [r"\int_0^1 x dx"],
+    },
 }
 
 # One reference, and answers that do not equal it.
@@ -458,7 +479,6 @@ DIFFERENT = {
         r"28\%": ["28 percent points", r"82\%"],
         r"\$3.50": [r"\$35.0"],
         r"\$5": ["5 pounds"],
-        "£5": ["5 pounds"],
         r"5\text{ m}": [r"5\text{ mm}", r"5\text{ min}"],
         r"5\text{ m/s}": [r"5\text{ km/s}"],
         r"20\ ^\circ\text{C}": [r"20\text{ degrees Fahrenheit}"],
@@ -575,6 +595,26 @@ DIFFERENT = {
         "8": ["3^2"],
         "0": ["0!"],
         "20": [r"2+3\cdot4"],
+    },
+    "products": {
+        "AB^{-1}": ["B^{-1}A"],
+        "A^{-1}BA": ["B"],
+        "ABA^{-1}": ["B", "BAA^{-1}"],
+        "A^TB": ["BA^T"],
+        "AB-A^{-1}": ["BA-A^{-1}"],
+        r"\mathbf a\times\mathbf b": [r"\mathbf b\times\mathbf a"],
+        r"\vec{a}\times\vec{b}": [r"\vec{b}\times\vec{a}"],
+        r"f\circ g": [r"g\circ f"],
+        r"\frac{dy}{dx}": [r"\frac yx"],
+        "dy/dx": ["y/x"],
+        r"\frac{d}{dx}x^2": ["x"],
+        "{CBA}": ["{ABC}"],
+        "sky": ["ksy"],
+        "cat": ["act"],
+    },
+    "notation": {
+        "a_{n+1}": ["a_{n-1}"],
+        "x^2+C": ["y^2+c", "x^2+k", "x^2"],
     },
 }
 

@@ -160,14 +160,33 @@ EQUAL = {
         "-1/3": [r"-0.\overline{3}"],
         r"12.\overline{3}": ["37/3"],
     },
+    "words": {
+        "1": ["one"],
+        "20": ["twenty", r"\text{Twenty}"],
+        "42": ["42,", "42;"],
+    },
+    "conventions": {
+        "£5": ["5 pounds"],
+        "75¢": ["75 cents", r"\$0.75"],
+        r"\$5": [r"US\$5", "US $5"],
+        "5 years": ["5 years old"],
+        r"100\text{ km/h}": ["100 km/h", "100"],
+        "36 km/h": ["10 m/s"],
+        "7 p.m.": ["7:00 PM", "7 pm"],
+        "9:45": ["9:45 am", "9:45 p.m."],
+        "36": ["3 dozen", "3 dozen eggs"],
+        "36 eggs": ["3 dozen eggs"],
+        r"30^\circ": [r"\pi/6 radians"],
+        r"\pi/6": [r"\frac{\pi}{6}\text{ radians}"],
+    },
 }
 
 # One reference, and answers that do not equal it.
 DIFFERENT = {
     "integer": {
         "-5": ["--5"],
-        "42": ["4 2", "24", "420", "4.2", "-42", "42,", "42!", '"42"', "forty-two"],
-        "1": ["I", "i", "one"],
+        "42": ["4 2", "24", "420", "4.2", "-42", "42!", '"42"', "forty-two"],
+        "1": ["I", "i", "two"],
         "10": ["1O"],
     },
     "thousands": {
@@ -250,6 +269,17 @@ DIFFERENT = {
     "repeating": {
         "1/3": [r"0.\overline{34}", "0.3"],
         "1": ["0.99"],
+    },
+    "words": {
+        "5": ["six", "five six"],
+    },
+    "conventions": {
+        "£5": ["5 kg"],
+        "75¢": [r"\$75"],
+        "9:45 pm": ["9:45 am"],
+        "9:45": ["9:46 am"],
+        "3": ["3 dozen", "3 dozen eggs"],
+        r"30^\circ": ["30 radians"],
     },
 }
 

@@ -285,6 +285,40 @@ EQUAL = {
         r"\text{undefined}": ["Undefined"],
         "no solution": ["No solutions", r"\text{no solution}"],
     },
+    "joined": {
+        "x=2 or x=3": ["2, 3", "x=3 or x=2", "x=2, x=3"],
+        "x=1, y=2": ["x=1 and y=2"],
+        r"p\land q": [r"q\land p"],
+        "x<1 or x>2": [r"(-\infty,1)\cup(2,\infty)", "x<1, x>2"],
+        "(3,2)": ["x=3,y=2", "y=2, x=3"],
+    },
+    "distances": {
+        r"[-2,2]": [r"|x|\le 2", r"2\ge|x|"],
+        r"(-\infty,3]\cup[7,\infty)": [r"|x-5|\ge 2"],
+    },
+    "residues": {
+        r"x\equiv 5\pmod 6": [r"5\pmod 6", r"x \equiv 11 \pmod{6}", r"x\equiv 5\ (\text{mod } 6)"],
+    },
+    "figures": {
+        r"\triangle ABC": ["△ABC", "triangle ABC"],
+        r"\angle ABC": ["∠ABC", r"\angle{ABC}"],
+    },
+    "labels": {
+        r"\textbf{(B)}\ 12": ["12", "B", "(B) 12"],
+        r"\textbf{(B) } \frac12": ["0.5"],
+    },
+    "reals": {
+        r"\mathbb{R}\setminus\{1\}": [r"\mathbb{R}-\{1\}"],
+        r"(0,\infty)": [r"\mathbb{R}^+", r"\mathbb{R}_{>0}"],
+        r"\emptyset": ["no solution"],
+    },
+    "scaled": {
+        r"\begin{pmatrix}2\\4\end{pmatrix}": [
+            r"2\begin{pmatrix}1\\2\end{pmatrix}",
+            r"2\cdot\begin{pmatrix}1\\[1ex]2\end{pmatrix}",
+            r"-\begin{pmatrix}-2\\-4\end{pmatrix}",
+        ],
+    },
 }
 
 # One reference, and answers that do not equal it.
@@ -376,7 +410,6 @@ DIFFERENT = {
         "B": ["8", r"\beta", "AB", "B,C", "B or C", "not B", "A", "2"],
         "D": ["0", "O"],
         "2:3": ["2/3", "3:2", "2:3:1", "23", "2.3"],
-        "20": ["C(6,3)"],
         "5050": [r"\sum_{i=1}^{99} i"],
     },
     "inequality": {
@@ -391,7 +424,7 @@ DIFFERENT = {
         "x=5": ["y=5", "x=-5", "x>5"],
         "y=2x+3": ["y=3x+2", "x=2y+3"],
         "x^2+y^2=4": ["x^2-y^2=4"],
-        "(3,2)": ["x=3,y=2"],
+        "(3,2)": ["x=2,y=3", "x=3 or y=2"],
         "f(x)=x^2": ["f(x)=x^3"],
         "x+y=5": ["6"],
         "x=1,y=2": ["x=2,y=1"],
@@ -460,6 +493,33 @@ DIFFERENT = {
         "0": [r"\infty", "0/0", "null", "", r"\emptyset", "none"],
         "1": ["0^0", r"\infty/\infty", "true"],
         "5": ["inf"],
+    },
+    "joined": {
+        "x>0 and y>0": ["x>0 or y>0"],
+        "a=0 or b=0": ["a=0 and b=0", "a=0, b=0"],
+        r"p\land q": [r"p\lor q"],
+        "x=2 and x=3": ["x=2 or x=3"],
+        "x>1, x<2": [r"(-\infty,2)\cup(1,\infty)"],
+    },
+    "distances": {
+        "[-2,2]": ["|x|<2", r"|x|\ge 2", r"|x|\le 3"],
+    },
+    "residues": {
+        r"x\equiv 5\pmod 6": [r"x\equiv 5\pmod 7", r"x\equiv 4\pmod 6", "5"],
+    },
+    "figures": {
+        r"\triangle ABC": [r"\angle ABC", r"\triangle ABD"],
+    },
+    "labels": {
+        r"\textbf{(B)}\ 12": ["13", "C", "(C) 12", "(B) 13"],
+        "x": ["(A) x"],
+    },
+    "reals": {
+        r"(0,\infty)": [r"\mathbb{R}"],
+        r"\emptyset": ["0"],
+    },
+    "scaled": {
+        r"\begin{pmatrix}2\\4\end{pmatrix}": [r"2\begin{pmatrix}1\\3\end{pmatrix}"],
     },
 }
 
