@@ -55,9 +55,8 @@ def main() -> None:
         labelled = cases.read_cases(getattr(arguments, kind), kind)
         figures[kind] = summary(labelled, cases.judge_cases(labelled, kind, config))
         if kind == "math":
-            figures["math-verify"] = summary(labelled, judge_by_math_verify(labelled, config))
-        if kind != "proof":
             figures[kind]["verifications_per_second"] = throughput(labelled, kind, config)
+            figures["math-verify"] = summary(labelled, judge_by_math_verify(labelled, config))
     print(json.dumps(figures, indent=2))
     if arguments.write:
         (REPOSITORY / "docs" / "verifiers.json").write_text(json.dumps(figures, indent=2) + "\n")
