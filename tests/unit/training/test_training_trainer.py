@@ -174,7 +174,10 @@ def test_a_judge_that_always_fails_is_counted_and_ends_nothing(
         subject._judge = BrokenJudge([])
         subject.train()
     assert subject.run.progress.results["test_pass_at_1_after"] is None
-    assert "step 1: the judge failed on 16 completions, which take no part in training; most often: " in capsys.readouterr().out
+    assert (
+        "step 1: the judge failed on 16 completions, which take no part in training; most often: "
+        in capsys.readouterr().out
+    )
 
 
 class BrokenJudge(Judge):
