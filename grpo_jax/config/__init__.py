@@ -97,6 +97,11 @@ class RunConfig:
             samples = getattr(self.evaluation, name)
             wanted = f"at most the {completions} completions of a training step, whose shape evaluation shares"
             require(samples <= completions, f"evaluation.{name}", samples, wanted)
+        passes, wanted = (
+            self.cold_start.max_passes,
+            "1, since only the examples of data.task 'addition' re-check",
+        )
+        require(passes == 1 or self.data.task == "addition", "cold_start.max_passes", passes, wanted)
         task, rewards = self.data.task, self.verifier.rewards
         if task == "countdown":
             wanted = "'countdown' first, since data.task is 'countdown'"

@@ -98,6 +98,15 @@ def test_require_key() -> None:
         require_key(RunConfig, "steps.x")
 
 
+def test_re_checks_are_for_addition_alone() -> None:
+    run = from_nested(
+        RunConfig,
+        {"data": {"task": "countdown"}, "verifier": {"rewards": ["countdown"]}, "cold_start": {"max_passes": 2}},
+    )
+    with pytest.raises(ConfigError, match=r"config\.cold_start\.max_passes: got 2, wanted 1, since only the examples"):
+        run.validate()
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
