@@ -14,6 +14,8 @@ from grpo_jax.verifiers.sandbox.contracts import Level, Limits
 
 OWN_PROCESSES = 4
 """Processes of bwrap itself, which count towards the program's limit."""
+PACKAGE_ROOT = "/package"
+"""Where this package is seen inside, wherever it lies outside: also below what the scratch folder covers."""
 BOOT = "import sys; sys.path.insert(0, sys.argv[1]); from grpo_jax.verifiers.sandbox import {0}; {0}.main()"
 """Program text that starts a module of this package in an interpreter without any path to it."""
 
@@ -46,19 +48,19 @@ def command(
     bwrap = shutil.which("bwrap", path="/usr/local/bin:/usr/bin:/bin")
     if bwrap is None:
         raise FileNotFoundError("bwrap is not installed")
-    package = os.path.join(package_root, "grpo_jax")
     options = ["--unshare-all", "--die-with-parent", "--cap-drop", "ALL", "--clearenv"]
     # Links such as /bin keep their form; anything else is a view.
-    for path in dict.fromkeys((*root.SYSTEM_FOLDERS, *paths, package)):
+    for path in dict.fromkeys((*root.SYSTEM_FOLDERS, *paths)):
         if os.path.islink(path):
             options += ["--symlink", os.readlink(path), path]
         elif os.path.exists(path):
             options += ["--ro-bind", path, path]
+    options += ["--ro-bind", os.path.join(package_root, "grpo_jax"), f"{PACKAGE_ROOT}/grpo_jax"]
     options += ["--proc", "/proc", "--dev", "/dev", "--bind", folder, root.SCRATCH, "--chdir", root.SCRATCH]
     # The user was changed before; in the new namespace only bwrap's own processes count besides the program's.
     inside = dataclasses.replace(confinement, user=None, other_processes=OWN_PROCESSES)
     text = json.dumps({**spec, "files": {}, "confinement": dataclasses.asdict(inside)})
-    return [bwrap, *options, "--remount-ro", "/", "--", *python_command("bubblewrap", package_root, text)]
+    return [bwrap, *options, "--remount-ro", "/", "--", *python_command("bubblewrap", PACKAGE_ROOT, text)]
 
 
 def main() -> None:
