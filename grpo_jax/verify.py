@@ -6,7 +6,8 @@ python -m grpo_jax.verify --completions FILE.jsonl [--config FILE.py] [--json OU
 
   --cases FILE          judges every labelled case and prints how often the verifier agrees. A row has an id and, for
                         math, gold, answer and equal; for code, tests, completion and expect (pass or fail); for proof,
-                        prover, statement, theorem, candidate and expect
+                        prover, statement, theorem, candidate and expect. Texts are taken as they are; with "form":
+                        "completion" the answer or program is looked for in them, as in training
   --gold, --answer      explains one verdict: what was extracted, which types, why
   --completions FILE    what the rewards of a configuration accept among your own completions: rows with answer,
                         completion and the columns that the verifiers read. Finds rewards that can be hacked before a
@@ -125,10 +126,12 @@ def _print_cases(console: Console, labelled: Sequence[cases.Case], result: Mappi
         f"milliseconds: p50 {result['p50_ms']:.2f}, p99 {result['p99_ms']:.1f}, max {result['max_ms']:.1f}; "
         f"{result['timeouts']} timeouts, {result['errors']} errors of the judge"
     )
-    wrong = [case for case in labelled if result["verdicts"][case.identifier]["correct"] != case.expected]
+    said_of = {name: "accepted" if verdict["correct"] else "refused" for name, verdict in result["verdicts"].items()}
+    said_of |= {name: "error of the judge" for name, verdict in result["verdicts"].items() if verdict["error"]}
+    wrong = [case for case in labelled if said_of[case.identifier] != ("accepted" if case.expected else "refused")]
     for case in wrong[:SHOWN_DISAGREEMENTS]:
         verdict = result["verdicts"][case.identifier]
-        said = "accepted" if verdict["correct"] else "refused"
+        said = said_of[case.identifier]
         remark = ", a matter of convention" if case.convention else ""
         console.print(f"{case.identifier}: {said} ({verdict['reason']}), labelled otherwise{remark}", markup=False)
     if len(wrong) > SHOWN_DISAGREEMENTS:

@@ -79,7 +79,13 @@ def build(config: RunConfig) -> Parts:
 def _architecture(config: ModelConfig, vocab_size: int) -> tuple[Published | None, ModelSpec]:
     if config.path is None:
         return None, spec_lib.from_config(config, vocab_size)
-    published = open_published(Path(config.path))
+    try:
+        published = open_published(Path(config.path))
+    except (ValueError, OSError) as error:
+        raise ConfigError(
+            f"config.model.path: got {config.path!r}: {error} Models are not fetched by their name on a hub: download "
+            "the folder first and name it."
+        ) from error
     return published, published_spec(published, config, vocab_size)
 
 

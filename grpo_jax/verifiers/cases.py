@@ -42,10 +42,10 @@ def read_cases(path: Path, kind: Kind) -> list[Case]:
     """Reads a file of cases, one JSON object per line.
 
     Args:
-        path: The file. Every row has an ``id``. For ``math``: ``gold``, ``answer``, ``equal``, and optionally ``form``
-            (``bare`` or ``completion``) and ``convention``. For ``code``: ``tests``, ``completion`` and ``expect``
-            (``pass``, ``fail``, ``timeout`` or ``blocked``). For ``proof``: ``prover``, ``statement``, ``theorem``,
-            ``candidate`` and ``expect``.
+        path: The file. Every row has an ``id``, and may have ``convention`` and ``form``: ``bare`` (the default: an
+            answer or a program alone) or ``completion``. For ``math``: ``gold``, ``answer``, ``equal``. For ``code``:
+            ``tests``, ``completion`` and ``expect`` (``pass``, ``fail``, ``timeout`` or ``blocked``). For ``proof``:
+            ``prover``, ``statement``, ``theorem``, ``candidate`` and ``expect``.
         kind: What the cases are of.
 
     Returns:
@@ -137,11 +137,12 @@ def tally(cases: Sequence[Case], verdicts: Mapping[str, Verdict]) -> Tally:
         verdicts: A verdict for each of them.
 
     Returns:
-        The counts. A judge that failed on a case that should be refused has not accepted it.
+        The counts. A case on which the judge failed is never right; it is a false negative if it should be accepted.
     """
     accepted = [(case.expected, verdicts[case.identifier].correct) for case in cases]
     positives, negatives = accepted.count((False, True)), accepted.count((True, False))
-    return Tally(len(cases), len(cases) - positives - negatives, positives, negatives)
+    undecided = sum(verdicts[case.identifier].error and not case.expected for case in cases)
+    return Tally(len(cases), len(cases) - positives - negatives - undecided, positives, negatives)
 
 
 def report(cases: Sequence[Case], verdicts: Mapping[str, Verdict]) -> dict[str, Any]:
@@ -204,23 +205,27 @@ def _passes(row: Mapping[str, Any]) -> bool:
     return row["expect"] == "pass"
 
 
-def _math_case(row: Mapping[str, Any]) -> Case:
+def _is_bare(row: Mapping[str, Any]) -> bool:
     form = row.get("form", "bare")
     if form not in ("bare", "completion"):
         raise ValueError(f"form is {form!r}, wanted 'bare' or 'completion'")
+    return form == "bare"
+
+
+def _math_case(row: Mapping[str, Any]) -> Case:
     if type(row["equal"]) is not bool:
         raise TypeError(f"equal is {row['equal']!r}, wanted true or false")
     identifier = str(row["id"])
     problem = Problem(identifier, "", _text(row, "gold"))
     convention = bool(row.get("convention", False))
-    return Case(identifier, problem, _completion(_text(row, "answer")), row["equal"], convention, form == "bare")
+    return Case(identifier, problem, _completion(_text(row, "answer")), row["equal"], convention, _is_bare(row))
 
 
 def _code_case(row: Mapping[str, Any]) -> Case:
     identifier = str(row["id"])
     problem = Problem(identifier, "", "", extra={"tests": row["tests"]})
     convention = bool(row.get("convention", False))
-    return Case(identifier, problem, _completion(_text(row, "completion")), _passes(row), convention, is_bare=True)
+    return Case(identifier, problem, _completion(_text(row, "completion")), _passes(row), convention, _is_bare(row))
 
 
 def _proof_case(row: Mapping[str, Any]) -> Case:
@@ -228,7 +233,7 @@ def _proof_case(row: Mapping[str, Any]) -> Case:
     extra = {name: _text(row, name) for name in ("prover", "statement", "theorem")}
     problem = Problem(identifier, "", "", extra=extra)
     convention = bool(row.get("convention", False))
-    return Case(identifier, problem, _completion(_text(row, "candidate")), _passes(row), convention, is_bare=True)
+    return Case(identifier, problem, _completion(_text(row, "candidate")), _passes(row), convention, _is_bare(row))
 
 
 _CASE: Mapping[Kind, Callable[[Mapping[str, Any]], Case]] = {

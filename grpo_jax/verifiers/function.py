@@ -87,6 +87,8 @@ def load_function(name: str) -> Callable[[Problem, Completion], Any]:
             two arguments.
     """
     place, colon, attribute = name.rpartition(":")
+    if not colon and name.endswith(".py"):
+        raise _unusable(name, "it names a file and no function")
     if not colon:
         place, _, attribute = name.rpartition(".")
     if not place or not attribute.isidentifier():

@@ -45,7 +45,20 @@ def test_an_error_of_the_judge_accepts_nothing(tmp_path):
     labelled = cases.read_cases(write(tmp_path / "cases.jsonl", rows), "math")
     verdicts = {name: Verdict(0.0, False, None, "broken", error=True) for name in "ab"}
     result = cases.report(labelled, verdicts)
-    assert (result["right"], result["false_negatives"], result["errors"]) == (1, 1, 2)
+    assert (result["right"], result["false_positives"], result["false_negatives"]) == (0, 0, 1)
+    assert result["errors"] == 2
+
+
+def test_a_program_may_stand_alone_or_in_a_completion(tmp_path):
+    row = {"tests": {"style": "call", "entry": "f", "cases": [[[1], 2]]}, "expect": "pass"}
+    program = "def f(x):\n    return x + 1"
+    rows = [
+        {"id": "alone", "completion": program, **row},
+        {"id": "within", "completion": f"So:\n```python\n{program}\n```", "form": "completion", **row},
+    ]
+    labelled = cases.read_cases(write(tmp_path / "cases.jsonl", rows), "code")
+    verdicts = cases.judge_cases(labelled, "code", VerifierConfig())
+    assert [verdict.correct for verdict in verdicts.values()] == [True, True], verdicts
 
 
 @pytest.mark.parametrize(
