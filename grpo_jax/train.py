@@ -37,7 +37,7 @@ from grpo_jax.rollout.jax_engine import JaxEngine
 from grpo_jax.training import setup
 from grpo_jax.training.recipe import abstract_params
 from grpo_jax.training.trainer import Trainer
-from grpo_jax.verifiers.pool import open_pool
+from grpo_jax.verifiers.pool import VerifierPool, open_pool
 
 MAY_CHANGE = ("steps", "evaluation.*", "checkpoint.*", "mesh.*", "verifier.workers", "verifier.deadline_seconds")
 """Keys that a resumed run may change: none of them alters what was learned so far."""
@@ -58,19 +58,24 @@ def main() -> int:
     if _finished(workdir, command.config):
         print(f"{workdir} is finished: {(workdir / 'summary.json')} has its results. Raise --config.steps to go on.")
         return 0
-    with RunFolder.open(
-        workdir, to_nested(command.config), overrides=command.overrides, may_change=MAY_CHANGE
-    ) as folder:
-        train(parts, folder)
+    with open_pool(command.config.verifier) as pool:
+        # A verifier that cannot work leaves no folder behind, which would hold the user to a wrong configuration.
+        facts = pool.wait_until_ready()
+        with RunFolder.open(
+            workdir, to_nested(command.config), overrides=command.overrides, may_change=MAY_CHANGE
+        ) as folder:
+            train(parts, folder, pool, facts)
     return 0
 
 
-def train(parts: setup.Parts, folder: RunFolder) -> None:
+def train(parts: setup.Parts, folder: RunFolder, pool: VerifierPool, facts: Mapping[str, str]) -> None:
     """Trains what ``parts`` describes and leaves its records in ``folder``.
 
     Args:
         parts: From ``setup.build``.
         folder: An open run folder.
+        pool: Judges completions.
+        facts: What its verifiers say of themselves.
     """
     config = parts.config
     engine = JaxEngine(
@@ -80,8 +85,7 @@ def train(parts: setup.Parts, folder: RunFolder) -> None:
         batch_completions=config.rollout.prompts_per_step * config.rollout.completions_per_prompt,
         chunk_tokens=config.rollout.decode_chunk_tokens,
     )
-    with jax.set_mesh(parts.mesh), Display() as display, open_pool(config.verifier) as pool:
-        facts = pool.wait_until_ready()
+    with jax.set_mesh(parts.mesh), Display() as display:
         _announce(parts, folder, display, facts)
         trainer = Trainer(parts, folder, engine, pool, display)
         trainer.train()

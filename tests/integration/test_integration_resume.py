@@ -112,6 +112,14 @@ def test_finished_run_can_be_extended(undisturbed: Path, tmp_path: Path) -> None
         (["--config.rollout.group_size=4"], "config.rollout.group_size: no such key"),
         (["--config.rollout.completions_per_prompt=1"], "A group of one has no variance"),
         (["--config.cold_start.steps=0", "--config.data.task=file", "--config.data.path=absent.jsonl"], "absent.jsonl"),
+        (
+            [
+                "--config.verifier.rewards=('function',)",
+                "--config.verifier.weights=(1.0,)",
+                "--config.verifier.function=absent.py:f",
+            ],
+            "there is no file absent.py",
+        ),
     ],
 )
 def test_user_errors_end_with_status_2_and_leave_no_folder(tmp_path: Path, arguments: list[str], message: str) -> None:
