@@ -124,7 +124,7 @@ class Sandbox:
             SandboxError: if the sandbox failed, or there is no such program.
             ValueError: if a name is not a plain relative path.
         """
-        return self._execute({"argv": list(argv)}, limits, stdin, files, collect, environment)
+        return self._finish(self._start({"argv": list(argv)}, limits, stdin, files, collect, environment))
 
     def run_python(
         self, program: str, *, limits: Limits, stdin: bytes = b"", files: Mapping[str, bytes] = {}
@@ -143,7 +143,7 @@ class Sandbox:
         Raises:
             SandboxError: if the sandbox failed.
         """
-        return self._execute({"program": program}, limits, stdin, files, (), {})
+        return self._finish(self._start({"program": program}, limits, stdin, files, (), {}))
 
     def converse(self, program: str, *, limits: Limits) -> Conversation:
         """Starts a conversation with one of the sandbox's Python programs, whose standard streams are empty.
@@ -177,17 +177,6 @@ class Sandbox:
     ) -> None:
         """Closes the sandbox."""
         self.close()
-
-    def _execute(
-        self,
-        what: dict[str, Any],
-        limits: Limits,
-        stdin: bytes,
-        files: Mapping[str, bytes],
-        collect: Sequence[str],
-        environment: Mapping[str, str],
-    ) -> Execution:
-        return self._finish(self._start(what, limits, stdin, files, collect, environment))
 
     def _finish(self, job: Job) -> Execution:
         try:
