@@ -27,8 +27,9 @@ class PoolStatistics:
     facts: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def metrics(self) -> dict[str, float]:
-        """Workers at hand, and the sandbox's level where there is one: 1 for the strongest, 4 for none at all."""
+        """Workers at hand and, where there is a sandbox, its level (1 the strongest, 4 none at all) and refusals."""
         metrics = {"verifier/workers": float(self.workers)}
         if "sandbox" in self.facts:
             metrics["verifier/sandbox_level"] = 1.0 + list(Level).index(Level(self.facts["sandbox"]))
+            metrics["verifier/sandbox_refused_levels"] = float(sum(f"no {level}" in self.facts for level in Level))
         return metrics

@@ -364,3 +364,5 @@ def test_metrics_tell_the_pools_size_and_the_sandboxs_level():
     assert PoolStatistics(workers=2).metrics() == {"verifier/workers": 2.0}
     levels = {name: PoolStatistics(facts={"sandbox": name}).metrics()["verifier/sandbox_level"] for name in Level}
     assert levels == {"namespaces": 1.0, "bubblewrap": 2.0, "landlock": 3.0, "limits": 4.0}
+    refused = PoolStatistics(facts={"sandbox": "landlock", "no namespaces": "why", "no bubblewrap": "why"}).metrics()
+    assert refused["verifier/sandbox_refused_levels"] == 2.0
