@@ -55,6 +55,8 @@ def test_the_configured_pool_judges_in_actors():
     with open_pool(config) as pool:
         verdicts = [ask(pool, f"<answer>{number}</answer>") for number in (42, 41)]
         assert [verdict.result(PATIENCE_SECONDS).reward for verdict in verdicts] == [1.0, 0.0]
+        # One actor can do both jobs before the other has started.
+        pool.wait_until_ready()
         assert pool.statistics().workers == 2
     assert pool.statistics().workers == 0
 
