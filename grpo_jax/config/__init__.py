@@ -9,15 +9,15 @@ from typing import Literal
 
 from grpo_jax.config.algorithm import AlgorithmConfig
 from grpo_jax.config.checks import ConfigError, Section, require
+from grpo_jax.config.data import DataConfig
+from grpo_jax.config.model import ModelConfig
 from grpo_jax.config.ppo import PPOConfig, refuse_unread
 from grpo_jax.config.sections import (
     CheckpointConfig,
     ColdStartConfig,
     CurriculumConfig,
-    DataConfig,
     EvaluationConfig,
     MeshConfig,
-    ModelConfig,
     OptimizerConfig,
     RolloutConfig,
 )
