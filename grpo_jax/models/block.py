@@ -96,7 +96,13 @@ class Block(nn.Module):
         table = declarations(self.spec, self.routed)
         return {name: self.param(name, one.initializer, one.shape, jnp.float32) for name, one in table.items()}
 
-    def __call__(self, x: jax.Array, rotation: tuple[jax.Array, jax.Array], attend: Attend) -> tuple[jax.Array, Extras]:
+    def __call__(
+        self,
+        x: jax.Array,
+        rotation: tuple[jax.Array, jax.Array],
+        attend: Attend,
+        choice: jax.Array | None = None,
+    ) -> tuple[jax.Array, Extras]:
         """Returns the layer's output, what a cache keeps of the new positions, and how they were routed."""
         spec, parameters = self.spec, self.parameters()
 
@@ -117,7 +123,7 @@ class Block(nn.Module):
         hidden = norm("mlp_norm", x)
         routing = None
         if self.routed:
-            added, routing = moe.feed_forward(spec, parameters, hidden)
+            added, routing = moe.feed_forward(spec, parameters, hidden, choice)
         else:
             added = layers.feed_forward(hidden, (weight("gate"), weight("up"), weight("down")), spec.activation)
         x = x + norm("post_mlp_norm", added) if spec.post_norms else x + added

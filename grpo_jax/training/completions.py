@@ -5,10 +5,10 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, Integer
 
 from grpo_jax.algorithms import logprobs, reduce
-from grpo_jax.models import decoder
+from grpo_jax.models import decoder, moe
 from grpo_jax.models.spec import ModelSpec
 from grpo_jax.parallel import rules
 
@@ -24,6 +24,8 @@ class Rows(NamedTuple):
         sampler_logprob_NT: The sampler's own log-probabilities.
         advantage_NT: Advantage at each token.
         weight_N: Weight of each completion's token losses; 0 takes it out.
+        choice_NSLA: Experts that the tokens of prompts and completions are to visit; None where the router that is
+            computed decides.
     """
 
     prompt_NP: Int[Array, "N P"]
@@ -33,6 +35,12 @@ class Rows(NamedTuple):
     sampler_logprob_NT: Float[Array, "N T"]
     advantage_NT: Float[Array, "N T"]
     weight_N: Float[Array, "N"]
+    choice_NSLA: Integer[Array, "N S Lr A"] | None = None
+
+    @property
+    def freely_routed(self) -> "Rows":
+        """The same rows without recorded experts: for models other than the one that visited them."""
+        return self._replace(choice_NSLA=None)
 
     @property
     def mask_NT(self) -> Bool[Array, "*M N T"]:
@@ -53,7 +61,23 @@ class PreparedBatch(NamedTuple):
     count: Int[Array, ""]
 
 
-def hidden_states(params: decoder.Parameters, spec: ModelSpec, rows: Rows) -> Float[Array, "N T D"]:
+class ScoredTokens(NamedTuple):
+    """Completions under one policy.
+
+    Attributes:
+        logprob_NT: Log-probabilities of their tokens.
+        entropy_NT: Entropies in nats; they carry no gradient.
+        load_LE: How often each expert was chosen where a counted token was predicted, or None without experts.
+    """
+
+    logprob_NT: Float[Array, "N T"]
+    entropy_NT: Float[Array, "N T"]
+    load_LE: Float[Array, "Lr E"] | None
+
+
+def hidden_states(
+    params: decoder.Parameters, spec: ModelSpec, rows: Rows
+) -> tuple[Float[Array, "N T D"], Float[Array, "Lr E"] | None]:
     """Final hidden states from which each token of the completions was sampled.
 
     Args:
@@ -62,7 +86,8 @@ def hidden_states(params: decoder.Parameters, spec: ModelSpec, rows: Rows) -> Fl
         rows: N completions.
 
     Returns:
-        Hidden states in the compute dtype; what stands behind a completion's end has no meaning.
+        Hidden states in the compute dtype, of which what stands behind a completion's end has no meaning; and the load
+        of ``ScoredTokens``.
     """
     P, T = rows.prompt_NP.shape[1], rows.token_NT.shape[1]
     prompt_index_NP = jnp.arange(P)[None] - (P - rows.prompt_length_N[:, None])
@@ -71,15 +96,20 @@ def hidden_states(params: decoder.Parameters, spec: ModelSpec, rows: Rows) -> Fl
     real_NS = jnp.concatenate([prompt_index_NP >= 0, completion_index_NT < rows.length_N[:, None]], axis=1)
     token_NS = jnp.concatenate([rows.prompt_NP, rows.token_NT], axis=1)
     # The last token is predicted, never read.
-    hidden_NSD = decoder.forward(
-        params, spec, token_NS[:, :-1], jnp.maximum(position_NS, 0)[:, :-1], real_NS[:, :-1].astype(jnp.int32)
+    choice = rows.choice_NSLA
+    hidden_NSD, load_LE = decoder.forward_with_load(
+        params,
+        spec,
+        token_NS[:, :-1],
+        jnp.maximum(position_NS, 0)[:, :-1],
+        real_NS[:, :-1].astype(jnp.int32),
+        jnp.pad(rows.mask_NT, ((0, 0), (P - 1, 0))) if spec.experts else None,
+        None if choice is None else jnp.moveaxis(choice[:, :-1], 2, 0),
     )
-    return hidden_NSD[:, P - 1 :]
+    return hidden_NSD[:, P - 1 :], load_LE
 
 
-def completion_logprobs(
-    params: decoder.Parameters, spec: ModelSpec, rows: Rows, temperature: float
-) -> logprobs.TokenLogprobs:
+def completion_logprobs(params: decoder.Parameters, spec: ModelSpec, rows: Rows, temperature: float) -> ScoredTokens:
     """Log-probabilities of sampled tokens under the policy, at the sampler's temperature.
 
     Args:
@@ -89,15 +119,17 @@ def completion_logprobs(
         temperature: The one that was sampled with.
 
     Returns:
-        Log-probabilities and entropies ``[N, T]``; what stands behind a completion's end has no meaning.
+        Log-probabilities and entropies, of which what stands behind a completion's end has no meaning, and the load.
     """
-    return logprobs.chunked(
-        hidden_states(params, spec, rows),
+    hidden_NTD, load_LE = hidden_states(params, spec, rows)
+    scored = logprobs.chunked(
+        hidden_NTD,
         decoder.unembedding(params, spec),
         rows.token_NT,
         temperature=temperature,
         chunk_tokens=spec.logprob_chunk_tokens,
     )
+    return ScoredTokens(*scored, load_LE)
 
 
 def compacted(rows: Rows, micro_batch_rows: int) -> tuple[Rows, Int[Array, ""]]:
@@ -181,15 +213,15 @@ def accumulate_gradients(
     return jax.lax.fori_loop(0, count, body, (jax.tree.map(jnp.zeros_like, params), sums))
 
 
-def observed_sums(scored: logprobs.TokenLogprobs, rows: Rows) -> dict[str, Float[Array, ""]]:
+def observed_sums(scored: ScoredTokens, rows: Rows) -> dict[str, Float[Array, "..."]]:
     """What is only watched of the current policy, as sums over counted tokens; carries no gradient.
 
     Args:
-        scored: Log-probabilities and entropies of N completions.
+        scored: N completions.
         rows: The completions.
 
     Returns:
-        Sums of entropy and of the distance to the sampler's log-probabilities, and its maximum.
+        Sums of entropy and of the distance to the sampler's log-probabilities, its maximum, and the experts' load.
     """
     mask_NT = rows.mask_NT
     mismatch_NT = jnp.abs(jax.lax.stop_gradient(scored.logprob_NT) - rows.sampler_logprob_NT)
@@ -197,10 +229,11 @@ def observed_sums(scored: logprobs.TokenLogprobs, rows: Rows) -> dict[str, Float
         "entropy": reduce.masked_sum(scored.entropy_NT, mask_NT),
         "mismatch": reduce.masked_sum(mismatch_NT, mask_NT),
         "mismatch_max": jnp.max(jnp.where(mask_NT, mismatch_NT, 0)),
+        **({} if scored.load_LE is None else {"expert_load": scored.load_LE}),
     }
 
 
-def observed_metrics(sums: dict[str, Float[Array, ""]]) -> dict[str, Float[Array, ""]]:
+def observed_metrics(sums: dict[str, Float[Array, "..."]]) -> dict[str, Float[Array, ""]]:
     """Means over counted tokens, under the names of the metrics file.
 
     Args:
@@ -217,6 +250,7 @@ def observed_metrics(sums: dict[str, Float[Array, ""]]) -> dict[str, Float[Array
         "clip_ratio/region_mean": (sums["clipped_low"] + sums["clipped_high"]) / tokens,
         "sampling/sampling_logp_difference/mean": sums["mismatch"] / tokens,
         "sampling/sampling_logp_difference/max": sums["mismatch_max"],
+        **(moe.balance(sums["expert_load"]) if "expert_load" in sums else {}),
     }
 
 

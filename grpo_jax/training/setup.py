@@ -16,6 +16,7 @@ from grpo_jax.models import spec as spec_lib
 from grpo_jax.models.spec import ModelSpec
 from grpo_jax.parallel import mesh as mesh_lib
 from grpo_jax.parallel import rules
+from grpo_jax.training import experts
 from grpo_jax.training import recipe as recipe_lib
 from grpo_jax.training.published import Published, open_published, published_spec
 from grpo_jax.verifiers.composite import build as build_verifier
@@ -68,6 +69,7 @@ def build(config: RunConfig) -> Parts:
         mesh = mesh_lib.make_mesh(dataclasses.asdict(config.mesh))
         with jax.set_mesh(mesh):
             _check_batches(config)
+            experts.check(config, spec)
             recipe_lib.abstract_params(spec)
         if config.cold_start.steps > 0:
             next(demonstrations(config, task, tokenizer))

@@ -142,7 +142,7 @@ def test_loads_count_real_tokens_and_balance_says_how_even_they_are():
     token_NS = jnp.arange(12).reshape(2, 6)
     segment_NS = jnp.array([[1] * 6, [1] * 4 + [0] * 2])
     position_NS = jnp.broadcast_to(jnp.arange(6)[None], (2, 6))
-    load_LE = decoder.expert_load(params, SPEC, token_NS, position_NS, segment_NS)
+    load_LE = decoder.forward_with_load(params, SPEC, token_NS, position_NS, segment_NS, segment_NS > 0)[1]
     np.testing.assert_array_equal(jnp.sum(load_LE, axis=1), [10 * 2, 10 * 2])
     even = moe.balance(jnp.full((2, 4), 5.0))
     assert {name: float(value) for name, value in even.items()} == pytest.approx(
@@ -157,6 +157,7 @@ def test_loads_count_real_tokens_and_balance_says_how_even_they_are():
 def test_first_layers_without_experts_are_not_counted():
     spec = dataclasses.replace(SPEC, experts=Experts(4, 2, 6, first_dense_layers=1))
     row = (jnp.arange(6)[None], jnp.arange(6)[None], jnp.ones((1, 6), jnp.int32))
-    load_LE = decoder.expert_load(decoder.init_params(jax.random.key(0), spec), spec, *row)
+    params = decoder.init_params(jax.random.key(0), spec)
+    load_LE = decoder.forward_with_load(params, spec, *row, row[2] > 0)[1]
     assert load_LE.shape == (1, 4)
     assert load_LE.sum() == 12
