@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Integer
 
-from grpo_jax.models import layers
+from grpo_jax.models import grouped, layers
 from grpo_jax.models.declaration import Declaration, initializers
 from grpo_jax.models.spec import Experts, ModelSpec
 from grpo_jax.parallel import rules
@@ -24,10 +24,6 @@ class Routing(NamedTuple):
 
     weight: Float[Array, "... A"]
     choice: Int[Array, "... A"]
-
-
-Weights = tuple[Float[Array, "E D F"], Float[Array, "E D F"], Float[Array, "E F D"]]
-"""Gate, up and down projections of every expert."""
 
 
 def declarations(spec: ModelSpec) -> dict[str, Declaration]:
@@ -95,8 +91,10 @@ def _choose(experts: Experts, score: jax.Array, bias: jax.Array | None) -> jax.A
     return jax.lax.top_k(wanted, experts.per_token)[1]
 
 
-def every_expert(x: Float[Array, "N D"], routing: Routing, weights: Weights, activation: str) -> Float[Array, "N D"]:
-    """The weighted sum of the chosen experts, by computing all of them: E / per_token times the arithmetic.
+def chosen_experts(
+    x: Float[Array, "N D"], routing: Routing, weights: grouped.Weights, activation: str
+) -> Float[Array, "N D"]:
+    """The weighted sum of the chosen experts: tokens are sorted by expert, and only chosen experts are computed.
 
     Args:
         x: Tokens.
@@ -107,38 +105,17 @@ def every_expert(x: Float[Array, "N D"], routing: Routing, weights: Weights, act
     Returns:
         The sum.
     """
-    gate, up, down = weights
-    chosen = routing.choice[:, :, None] == jnp.arange(len(gate))[None, None]
-    share_NE = jnp.sum(jnp.where(chosen, routing.weight[:, :, None], 0), axis=1).astype(x.dtype)
-    hidden = layers.gated(jnp.einsum("ND,EDF->NEF", x, gate), jnp.einsum("ND,EDF->NEF", x, up), activation)
-    return jnp.einsum("NEF,EFD->ND", hidden * share_NE[:, :, None], down)
-
-
-def chosen_experts(x: Float[Array, "N D"], routing: Routing, weights: Weights, activation: str) -> Float[Array, "N D"]:
-    """The same by computing the chosen experts only: tokens are sorted by expert, products run over the groups.
-
-    Args:
-        x: Tokens.
-        routing: ``[N, per_token]``; a choice outside the E experts at hand adds nothing.
-        weights: Of the experts at hand.
-        activation: See ``layers.gated``.
-
-    Returns:
-        The sum.
-    """
-    (N, D), A, (gate, up, down) = x.shape, routing.choice.shape[1], weights
-    E = len(gate)
+    (N, D), A, E = x.shape, routing.choice.shape[1], len(weights[0])
     choice = routing.choice.reshape(-1)
     # Choices of experts that are not at hand come last, in no group.
     choice = jnp.where((choice >= 0) & (choice < E), choice, E)
     order = jnp.argsort(choice, stable=True)
     sizes = jnp.sum(choice[:, None] == jnp.arange(E)[None], axis=0, dtype=jnp.int32)
-    grouped = (jnp.arange(N * A) < jnp.sum(sizes))[:, None]
+    at_hand = (jnp.arange(N * A) < jnp.sum(sizes))[:, None]
     # Copied first, so that the gather is a permutation: its gradient needs no sum in an undefined order.
     copies = jnp.broadcast_to(x[:, None], (N, A, D)).reshape(N * A, D)
-    rows = jnp.where(grouped, copies.at[order].get(unique_indices=True), 0)
-    hidden = layers.gated(jax.lax.ragged_dot(rows, gate, sizes), jax.lax.ragged_dot(rows, up, sizes), activation)
-    out = jnp.where(grouped, jax.lax.ragged_dot(hidden, down, sizes), 0)
+    rows = jnp.where(at_hand, copies.at[order].get(unique_indices=True), 0)
+    out = jnp.where(at_hand, grouped.network(rows, weights, sizes, activation), 0)
     back = out.at[jnp.argsort(order)].get(unique_indices=True).reshape(N, A, D)
     return jnp.sum(back * routing.weight.astype(x.dtype)[:, :, None], axis=1)
 
@@ -148,7 +125,7 @@ def _local(
     choice: jax.Array | None,
     router: jax.Array,
     bias: jax.Array | None,
-    weights: Weights,
+    weights: grouped.Weights,
     *,
     spec: ModelSpec,
     on_mesh: bool,
@@ -160,12 +137,11 @@ def _local(
     at_hand = routing
     if on_mesh:
         at_hand = routing._replace(choice=routing.choice - jax.lax.axis_index("expert") * len(weights[0]))
-    compute = {
-        # XLA's CPU has no grouped product: it would compute every expert, and less directly.
-        "cpu": functools.partial(every_expert, activation=spec.activation),
-        "default": functools.partial(chosen_experts, activation=spec.activation),
-    }
-    out = jax.lax.platform_dependent(rows, at_hand, weights, **compute).reshape(x.shape)
+        # The derivative is our own: everything varies alike inside of it, and is added up again outside.
+        vary = functools.partial(jax.lax.pcast, to="varying")
+        rows, weights = vary(rows, ("tensor", "expert")), vary(weights, rules.RULES[rules.BATCH])
+        at_hand = at_hand._replace(choice=vary(at_hand.choice, "tensor"))
+    out = chosen_experts(rows, at_hand, weights, spec.activation).reshape(x.shape)
     if on_mesh:
         out = jax.lax.psum(out, ("tensor", "expert"))
     return out, jax.tree.map(lambda leaf: leaf.reshape(*x.shape[:-1], -1), routing)
