@@ -190,6 +190,8 @@ def forward_with_load(
         return moe.load(spec.experts, extras.routing, counted_NS)
 
     x_NSD, attend = _embed(params, spec, token_NS), _attend_to_rows(segment_NS)
+    if choice_LNSA is not None:
+        choice_LNSA = rules.shard(choice_LNSA, None, rules.BATCH, None, None)
     x_NSD, load_LE = _run_layers(params, spec, x_NSD, position_NS, attend, keep=keep, choice=choice_LNSA)
     return _final_norm(params, spec, x_NSD), load_LE
 
