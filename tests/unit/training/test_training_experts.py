@@ -36,6 +36,8 @@ SPEED = 0.02
 GRADIENT_IN_MOMENT = config_lib.OptimizerConfig(b1=0.0, max_grad_norm=1e9)
 # Groups 0 and 2 teach nothing: 8 of 16 rows take part, in two micro-batches of four.
 REWARDS = np.array([[0] * 4, [0, 1, 0, 0], [0.35] * 4, [1, 1, 1, 0]], np.float32)
+PPO = pytest.param("ppo", marks=pytest.mark.slow)
+EVERYONE_IN_PPO = pytest.param("ppo", [True] * 4, marks=pytest.mark.slow)
 SCORE = jax.jit(completions.completion_logprobs, static_argnames=("spec", "temperature"))
 
 
@@ -139,7 +141,10 @@ def counted_load(batch, takes_part_B):
 # --- loads
 
 
-@pytest.mark.parametrize(("name", "takes_part_B"), [("grpo", [False, True, False, True]), ("ppo", [True] * 4)])
+@pytest.mark.parametrize(
+    ("name", "takes_part_B"),
+    [("grpo", [False, True, False, True]), EVERYONE_IN_PPO],
+)
 def test_the_load_is_that_of_the_tokens_that_were_trained_on(name, takes_part_B):
     _, metrics = updated(make_recipe(name))
     load_E = counted_load(rollout(), takes_part_B)
@@ -182,7 +187,7 @@ def test_nothing_else_moves_a_bias_neither_decay_nor_momentum():
 
 
 @pytest.mark.parametrize("refused", ["skipped_update", "nonfinite_update"])
-@pytest.mark.parametrize("name", ["grpo", "ppo"])
+@pytest.mark.parametrize("name", ["grpo", PPO])
 def test_an_update_that_is_not_applied_moves_no_bias(refused, name):
     made, params, judge = make_recipe(name), host_params(), outcome()
     if refused == "skipped_update":
@@ -302,7 +307,7 @@ def stale():
     return with_block(host_params(), router=host_params(3)["blocks"]["router"])
 
 
-@pytest.mark.parametrize("name", ["grpo", pytest.param("ppo", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["grpo", PPO])
 def test_old_log_probabilities_and_updates_follow_the_routes_and_the_reference_does_not(name):
     scored = {}
     for replay in (False, True):
