@@ -58,7 +58,7 @@ def measure(D: int, F: int, E: int, A: int, N: int, repeats: int) -> dict[str, A
     dense = (normal(D, A * F), normal(D, A * F), normal(A * F, D))
     experts = Experts(E, A, F)
     forms: dict[str, tuple[Callable[..., jax.Array], Any]] = {
-        "dense": (lambda x, _, weights: layers.feed_forward(x, weights, "silu"), dense),
+        "dense": (lambda x, _, weights: layers.gated(x @ weights[0], x @ weights[1]) @ weights[2], dense),
         "chosen": (lambda x, routing, weights: moe.chosen_experts(x, routing, weights, "silu"), stacked),
         "every": (every_expert, stacked),
     }

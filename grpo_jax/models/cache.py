@@ -1,11 +1,14 @@
 """Keys and values that decoding keeps."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Integer
 
 from grpo_jax.models import moe
+from grpo_jax.models.block import Extras
 from grpo_jax.models.spec import ModelSpec
 from grpo_jax.parallel import rules
 
@@ -69,3 +72,23 @@ def empty_cache(
     layers = spec.num_layers - experts.first_dense_layers
     choice = jnp.zeros((layers, prompts, completions, tokens, experts.per_token), moe.choice_dtype(experts))
     return CompletionCache(key, value, rules.shard(choice, None, rules.BATCH, None, None, None))
+
+
+def kept_of(spec: ModelSpec, record_experts: bool) -> Callable[[Extras], tuple[jax.Array, jax.Array, jax.Array | None]]:
+    """What decoding keeps of a layer.
+
+    Args:
+        spec: The policy's spec.
+        record_experts: Keep the chosen experts too, of a layer that has some.
+
+    Returns:
+        From a layer's extras to its keys, its values, and the chosen experts or None.
+    """
+
+    def keep(extras: Extras) -> tuple[jax.Array, jax.Array, jax.Array | None]:
+        if extras.routing is None or not record_experts:
+            return extras.key, extras.value, None
+        assert spec.experts is not None
+        return extras.key, extras.value, extras.routing.choice.astype(moe.choice_dtype(spec.experts))
+
+    return keep

@@ -13,9 +13,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Integer
 
-from grpo_jax.models import layers, moe, rotary
+from grpo_jax.models import adapters, layers, moe, rotary
 from grpo_jax.models.block import Attend, Block, Extras
-from grpo_jax.models.cache import CompletionCache, PromptCache, empty_cache
+from grpo_jax.models.cache import CompletionCache, PromptCache, empty_cache, kept_of
 from grpo_jax.models.parameters import Parameters, Stack, init_params, logical_axes, stacks
 from grpo_jax.models.spec import ModelSpec
 from grpo_jax.parallel import rules
@@ -73,6 +73,7 @@ def _run_layers(
     inputs: Any = None,
     choice: jax.Array | None = None,
     absorbed: bool = False,
+    dropout_key_N: jax.Array | None = None,
 ) -> tuple[jax.Array, Any]:
     """Runs every layer.
 
@@ -86,6 +87,7 @@ def _run_layers(
         inputs: Tree of arrays with a leading axis L.
         choice: Experts to visit, with a leading axis of the layers that have some.
         absorbed: See ``Block``.
+        dropout_key_N: See ``forward``.
 
     Returns:
         The last layer's output, not normalised, and what was kept.
@@ -95,7 +97,7 @@ def _run_layers(
     axes = logical_axes(spec)
 
     def layer(stack: Stack, x: jax.Array, xs: Any) -> tuple[jax.Array, Any]:
-        block, own_window, own_inputs, own_choice = xs
+        block, own_adapters, own_window, own_inputs, own_choice = xs
         own_window = window if own_window is None else own_window
         own_rotation = rotation
         if narrow is not None:
@@ -103,7 +105,9 @@ def _run_layers(
         names = {name: leaf_axes[1:] for name, leaf_axes in axes[stack.name].items()}
         variables = {"params": rules.gather_parameters(block, names)}
         module = Block(spec, stack.routed, absorbed)
-        applied: Any = module.apply(variables, x, own_rotation, attend(own_window, own_inputs), own_choice)
+        corrections = adapters.of_layer(own_adapters, spec, stack, dropout_key_N)
+        attend_here = attend(own_window, own_inputs)
+        applied: Any = module.apply(variables, x, own_rotation, attend_here, corrections, own_choice)
         return applied[0], keep(applied[1])
 
     kept = []
@@ -114,7 +118,8 @@ def _run_layers(
         part = lambda leaf, stack=stack: leaf if stack.whole else leaf[stack.first : stack.end]  # noqa: E731
         windows = None if isinstance(window, int) else part(window)
         choices = choice if stack.routed else None
-        x, outputs = jax.lax.scan(body, x, (params[stack.name], windows, jax.tree.map(part, inputs), choices))
+        xs = (params[stack.name], adapters.of_stack(params, stack), windows, jax.tree.map(part, inputs), choices)
+        x, outputs = jax.lax.scan(body, x, xs)
         kept.append(outputs)
     return x, jax.tree.map(_joined, *kept, is_leaf=lambda leaf: leaf is None)
 
@@ -143,6 +148,7 @@ def forward(
     token_NS: Int[Array, "N S"],
     position_NS: Int[Array, "N S"],
     segment_NS: Int[Array, "N S"],
+    dropout_key_N: Array | None = None,
 ) -> Float[Array, "N S D"]:
     """Final hidden states of whole rows, for training.
 
@@ -152,11 +158,13 @@ def forward(
         token_NS: Token ids.
         position_NS: Position of each token inside its own sequence.
         segment_NS: Sequence that a token belongs to, counted from 1; 0 is padding.
+        dropout_key_N: One PRNG key for each row, for a training pass of adapters with dropout; None for no dropout.
 
     Returns:
         Normalised hidden states in the compute dtype; what stands at padding has no meaning.
     """
-    return forward_with_load(params, spec, token_NS, position_NS, segment_NS, None)[0]
+    row = (token_NS, position_NS, segment_NS)
+    return forward_with_load(params, spec, *row, None, dropout_key_N=dropout_key_N)[0]
 
 
 def forward_with_load(
@@ -167,6 +175,7 @@ def forward_with_load(
     segment_NS: Int[Array, "N S"],
     counted_NS: Bool[Array, "N S"] | None,
     choice_LNSA: Integer[Array, "Lr N S A"] | None = None,
+    dropout_key_N: Array | None = None,
 ) -> tuple[Float[Array, "N S D"], Float[Array, "Lr E"] | None]:
     """``forward``, and how many of the choices of experts fell on each; see ``moe.balance``.
 
@@ -178,6 +187,7 @@ def forward_with_load(
         segment_NS: As in ``forward``.
         counted_NS: Tokens whose choices are counted, or None to count nothing.
         choice_LNSA: Experts that each token visits, where that was decided before, in the layers that have some.
+        dropout_key_N: As in ``forward``.
 
     Returns:
         Hidden states as in ``forward``, and the counts of each layer that has experts, or None.
@@ -192,7 +202,8 @@ def forward_with_load(
     x_NSD, attend = _embed(params, spec, token_NS), _attend_to_rows(segment_NS)
     if choice_LNSA is not None:
         choice_LNSA = rules.shard(choice_LNSA, None, rules.BATCH, None, None)
-    x_NSD, load_LE = _run_layers(params, spec, x_NSD, position_NS, attend, keep=keep, choice=choice_LNSA)
+    run = functools.partial(_run_layers, keep=keep, choice=choice_LNSA, dropout_key_N=dropout_key_N)
+    x_NSD, load_LE = run(params, spec, x_NSD, position_NS, attend)
     return _final_norm(params, spec, x_NSD), load_LE
 
 
@@ -200,18 +211,6 @@ def unembedding(params: Parameters, spec: ModelSpec) -> Float[Array, "D V"]:
     """The output projection in the compute dtype, gathered over ``fsdp``."""
     table_DV = params["embedding"].T if spec.tie_embeddings else params["unembedding"]
     return rules.shard(table_DV, None, "vocab").astype(spec.compute_dtype)
-
-
-def _cached(spec: ModelSpec, record_experts: bool) -> Callable[[Extras], tuple[jax.Array, jax.Array, Any]]:
-    """What decoding keeps of a layer: keys, values and, where they are recorded, the chosen experts."""
-
-    def keep(extras: Extras) -> tuple[jax.Array, jax.Array, jax.Array | None]:
-        if extras.routing is None or not record_experts:
-            return extras.key, extras.value, None
-        assert spec.experts is not None
-        return extras.key, extras.value, extras.routing.choice.astype(moe.choice_dtype(spec.experts))
-
-    return keep
 
 
 def prefill(
@@ -237,7 +236,7 @@ def prefill(
     position_BP = jnp.broadcast_to(jnp.arange(token_BP.shape[1])[None], token_BP.shape)
     mask_BP = position_BP < length_B[:, None]
     x_BPD, attend = _embed(params, spec, token_BP), _attend_to_rows(mask_BP.astype(jnp.int32))
-    keep = _cached(spec, record_experts)
+    keep = kept_of(spec, record_experts)
     x_BPD, (key, value, choice) = _run_layers(params, spec, x_BPD, position_BP, attend, keep=keep)
     is_last_BP1 = (position_BP == length_B[:, None] - 1)[:, :, None]
     last_BD = jnp.sum(jnp.where(is_last_BP1, x_BPD, 0), axis=1)
@@ -281,7 +280,7 @@ def decode_step(
 
     own_key, own_value, recorded = completion
     x_BGD, inputs = _embed(params, spec, token_BG), (prompt.key_LBPKC, prompt.value_LBPKC, own_key, own_value)
-    keep = _cached(spec, recorded is not None)
+    keep = kept_of(spec, recorded is not None)
     x_BGD, (key, value, choice) = _run_layers(
         params, spec, x_BGD, position_BG, attend, keep=keep, inputs=inputs, absorbed=spec.latent is not None
     )

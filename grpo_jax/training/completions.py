@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Integer
 
 from grpo_jax.algorithms import logprobs, reduce
-from grpo_jax.models import decoder, moe
+from grpo_jax.models import adapters, decoder, moe
 from grpo_jax.models.spec import ModelSpec
 from grpo_jax.parallel import rules
 
@@ -24,6 +24,7 @@ class Rows(NamedTuple):
         sampler_logprob_NT: The sampler's own log-probabilities.
         advantage_NT: Advantage at each token.
         weight_N: Weight of each completion's token losses; 0 takes it out.
+        index_N: Place of each completion in its batch, by which noise is drawn for it.
         choice_NSLA: Experts that the tokens of prompts and completions are to visit; None where the router that is
             computed decides.
     """
@@ -35,6 +36,7 @@ class Rows(NamedTuple):
     sampler_logprob_NT: Float[Array, "N T"]
     advantage_NT: Float[Array, "N T"]
     weight_N: Float[Array, "N"]
+    index_N: Int[Array, "N"]
     choice_NSLA: Integer[Array, "N S Lr A"] | None = None
 
     @property
@@ -75,8 +77,24 @@ class ScoredTokens(NamedTuple):
     load_LE: Float[Array, "Lr E"] | None
 
 
+def dropout_key(spec: ModelSpec, seed: int, updates: Int[Array, ""]) -> jax.Array | None:
+    """The noise of one update, or None where the policy has no dropout.
+
+    Args:
+        spec: The policy's spec.
+        seed: The run's.
+        updates: Updates that came before.
+
+    Returns:
+        A PRNG key.
+    """
+    if spec.lora is None or not spec.lora.dropout:
+        return None
+    return jax.random.fold_in(jax.random.key(seed), updates)
+
+
 def hidden_states(
-    params: decoder.Parameters, spec: ModelSpec, rows: Rows
+    params: decoder.Parameters, spec: ModelSpec, rows: Rows, dropout_key: jax.Array | None = None
 ) -> tuple[Float[Array, "N T D"], Float[Array, "Lr E"] | None]:
     """Final hidden states from which each token of the completions was sampled.
 
@@ -84,6 +102,7 @@ def hidden_states(
         params: Parameters of a decoder; its output projection is not looked at.
         spec: Their spec.
         rows: N completions.
+        dropout_key: PRNG key of a training pass with dropout; None for no dropout.
 
     Returns:
         Hidden states in the compute dtype, of which what stands behind a completion's end has no meaning; and the load
@@ -95,6 +114,7 @@ def hidden_states(
     position_NS = jnp.concatenate([prompt_index_NP, rows.prompt_length_N[:, None] + completion_index_NT], axis=1)
     real_NS = jnp.concatenate([prompt_index_NP >= 0, completion_index_NT < rows.length_N[:, None]], axis=1)
     token_NS = jnp.concatenate([rows.prompt_NP, rows.token_NT], axis=1)
+    key_N = None if dropout_key is None else jax.vmap(lambda i: jax.random.fold_in(dropout_key, i))(rows.index_N)
     # The last token is predicted, never read.
     choice = rows.choice_NSLA
     hidden_NSD, load_LE = decoder.forward_with_load(
@@ -105,11 +125,18 @@ def hidden_states(
         real_NS[:, :-1].astype(jnp.int32),
         jnp.pad(rows.mask_NT, ((0, 0), (P - 1, 0))) if spec.experts else None,
         None if choice is None else jnp.moveaxis(choice[:, :-1], 2, 0),
+        key_N,
     )
     return hidden_NSD[:, P - 1 :], load_LE
 
 
-def completion_logprobs(params: decoder.Parameters, spec: ModelSpec, rows: Rows, temperature: float) -> ScoredTokens:
+def completion_logprobs(
+    params: decoder.Parameters,
+    spec: ModelSpec,
+    rows: Rows,
+    temperature: float,
+    dropout_key: jax.Array | None = None,
+) -> ScoredTokens:
     """Log-probabilities of sampled tokens under the policy, at the sampler's temperature.
 
     Args:
@@ -117,11 +144,12 @@ def completion_logprobs(params: decoder.Parameters, spec: ModelSpec, rows: Rows,
         spec: Their spec.
         rows: N completions.
         temperature: The one that was sampled with.
+        dropout_key: See ``hidden_states``.
 
     Returns:
         Log-probabilities and entropies, of which what stands behind a completion's end has no meaning, and the load.
     """
-    hidden_NTD, load_LE = hidden_states(params, spec, rows)
+    hidden_NTD, load_LE = hidden_states(params, spec, rows, dropout_key)
     scored = logprobs.chunked(
         hidden_NTD,
         decoder.unembedding(params, spec),
@@ -191,26 +219,31 @@ def accumulate_gradients(
     Args:
         objective: ``(params, micro_batch) -> (loss share, sums)``. Names ending in ``max`` are maximised over
             micro-batches, all others added up.
-        params: Parameters to differentiate by.
+        params: Parameters; a policy with adapters is differentiated by those alone.
         stacked: Arrays with a leading ``M`` axis.
         count: Micro-batches to visit; a traced number, so any count runs the same program.
 
     Returns:
-        Gradients and sums, the loss among them as ``loss``.
+        Gradients in the structure of ``adapters.trained(params)``, and sums, the loss among them as ``loss``.
     """
-    differentiate = jax.value_and_grad(objective, has_aux=True)
+    trained = adapters.trained(params)
+
+    def share(trained: decoder.Parameters, micro: Any) -> tuple[jax.Array, dict[str, jax.Array]]:
+        return objective(adapters.with_trained(params, trained), micro)
+
+    differentiate = jax.value_and_grad(share, has_aux=True)
     first = micro_batch(stacked, jnp.int32(0))
-    (loss_type, sums_type), _ = jax.eval_shape(differentiate, params, first)
+    (loss_type, sums_type), _ = jax.eval_shape(differentiate, trained, first)
     sums = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), {"loss": loss_type, **sums_type})
 
     def body(index: Int[Array, ""], carry: Any) -> Any:
         gradients, sums = carry
-        (loss, new_sums), new_gradients = differentiate(params, micro_batch(stacked, index))
+        (loss, new_sums), new_gradients = differentiate(trained, micro_batch(stacked, index))
         new_sums = {"loss": loss, **new_sums}
         sums = {name: _combine(name, sums[name], new_sums[name]) for name in sums}
         return jax.tree.map(jnp.add, gradients, new_gradients), sums
 
-    return jax.lax.fori_loop(0, count, body, (jax.tree.map(jnp.zeros_like, params), sums))
+    return jax.lax.fori_loop(0, count, body, (jax.tree.map(jnp.zeros_like, trained), sums))
 
 
 def observed_sums(scored: ScoredTokens, rows: Rows) -> dict[str, Float[Array, "..."]]:

@@ -41,6 +41,11 @@ def check(config: RunConfig, spec: ModelSpec) -> None:
             f"config.algorithm.router_bias_update: got {algorithm.router_bias_update}, wanted 0, since the policy's "
             "choice of experts has no bias. Models of DeepSeek-V3's kind have one."
         )
+    if algorithm.router_bias_update > 0 and spec.lora:
+        raise ConfigError(
+            f"config.algorithm.router_bias_update: got {algorithm.router_bias_update}, wanted 0, since model.lora "
+            "freezes the model that holds the biases, which is also the reference. Train without adapters to move them."
+        )
 
 
 def rebalanced(state: TrainState, load_LE: Float[Array, "Lr E"], distance: Float[Array, ""]) -> TrainState:

@@ -63,6 +63,7 @@ class JudgedBatch(NamedTuple):
             sampler_logprob_NT=flat(self.sampler_logprob_BGT),
             advantage_NT=flat(advantage_BGT),
             weight_N=flat(weight_BG),
+            index_N=jnp.arange(self.length_BG.size),
             choice_NSLA=choice_NSLA,
         )
 

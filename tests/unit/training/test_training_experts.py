@@ -11,7 +11,7 @@ import pytest
 
 from grpo_jax import config as config_lib
 from grpo_jax.models import decoder, layers, moe
-from grpo_jax.models.spec import Experts, ModelSpec
+from grpo_jax.models.spec import Experts, LoRA, ModelSpec
 from grpo_jax.parallel import mesh as mesh_lib
 from grpo_jax.rollout.engine import SamplingParams, assemble
 from grpo_jax.rollout.jax_engine import JaxEngine
@@ -270,8 +270,8 @@ def along(choice_NSA):
         hidden = hidden * jnp.einsum("NSD,EDF->NSEF", x, parameters["expert_up"]) * weight[..., None]
         place = layers.residual_sharding(x)
         out = jnp.einsum("NSEF,EFD->NSD", hidden, parameters["expert_down"], out_sharding=place)
-        shared = [parameters[f"shared_{name}"] for name in ("gate", "up", "down")]
-        return out + layers.feed_forward(x, tuple(shared), "silu"), None
+        shared = jax.nn.silu(x @ parameters["shared_gate"]) * (x @ parameters["shared_up"])
+        return out + jnp.einsum("NSF,FD->NSD", shared, parameters["shared_down"], out_sharding=place), None
 
     return feed_forward
 
@@ -386,6 +386,12 @@ def test_an_update_with_experts_on_several_devices_is_that_of_one(sizes):
             1,
             {"router_bias_update": 0.001},
             r"config\.algorithm\.router_bias_update: got 0\.001, wanted 0, since the policy's choice",
+        ),
+        (
+            dataclasses.replace(SPEC, lora=LoRA(2, 2.0, ("query",))),
+            1,
+            {"router_bias_update": 0.001},
+            r"config\.algorithm\.router_bias_update: got 0\.001, wanted 0, since model\.lora freezes",
         ),
     ],
 )
