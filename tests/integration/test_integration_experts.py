@@ -12,7 +12,7 @@ from grpo_jax import train
 from grpo_jax.data.publication import published_files, write_files
 from grpo_jax.data.tokenizer import build_tokenizer
 from grpo_jax.io.metrics import read_metrics
-from grpo_jax.models.huggingface import spec_from_huggingface, to_huggingface
+from grpo_jax.models.huggingface import published_tensors, spec_from_huggingface
 from grpo_jax.models.parameters import init_params
 from grpo_jax.models.safetensors import write_folder
 from grpo_jax.training.trainer import Trainer
@@ -78,7 +78,7 @@ def model(tmp_path: Path) -> Path:
     params["blocks"]["router"] = 20 * params["blocks"]["router"]
     folder = tmp_path / "model"
     folder.mkdir()
-    write_folder(folder, iter(to_huggingface(params, spec).items()), "float32")
+    write_folder(folder, published_tensors(params, spec), "float32")
     (folder / "config.json").write_text(json.dumps(MODEL))
     write_files(published_files("characters"), folder)
     return folder
