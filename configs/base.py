@@ -39,6 +39,7 @@ def get_config() -> ConfigDict:
             "compute_dtype": "float32",  # float32, bfloat16 (for accelerators; master parameters are float32 always)
             "remat": "none",  # what the backward pass keeps of a layer: none (everything), dots, full (its input only)
             "logprob_chunk_tokens": 1024,  # tokens whose logits exist at once
+            "attention_block_tokens": 512,  # queries of a row whose attention scores exist at once
             "lora": {
                 "rank": 0,  # adapters of this rank are trained in the place of the whole model; 0: the whole model
                 "alpha": 32.0,  # adapters are multiplied by alpha / rank

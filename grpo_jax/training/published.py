@@ -105,6 +105,7 @@ def published_spec(published: Published, config: ModelConfig, vocab_size: int) -
         compute_dtype=config.compute_dtype,
         remat=config.remat,
         logprob_chunk_tokens=config.logprob_chunk_tokens,
+        attention_block_tokens=config.attention_block_tokens,
     )
 
 
