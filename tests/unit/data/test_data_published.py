@@ -119,7 +119,7 @@ def test_a_row_in_another_format_is_named_with_its_column(tmp_path, columns, row
 @pytest.mark.parametrize("bad_rows", ["error", "skip"])
 def test_a_file_with_other_columns_says_which_it_has(tmp_path, bad_rows):
     path = write(tmp_path / "p.jsonl", [{"question": "x", "answer": "#### 1"}])
-    wanted = r"no usable row\. The first, row 1: no problem .*the row has question, answer.*set data\.problem_column"
+    wanted = r"no usable row\. The first, row 1: no problem .*the row has question, answer.*data\.problem_column"
     with pytest.raises(ValueError, match=wanted):
         FileTask(DataConfig(task="file", path=path, bad_rows=bad_rows))
 
