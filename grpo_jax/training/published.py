@@ -1,6 +1,7 @@
 """A policy that starts from published weights."""
 
 import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -63,14 +64,30 @@ def published_spec(published: Published, config: ModelConfig, vocab_size: int) -
     Raises:
         ValueError: if the model is of no known family, or has fewer ids than the tokenizer.
     """
-    spec = spec_from_huggingface(published.config)
+    spec = computed_spec(published.config, config)
     if spec.vocab_size < vocab_size:
         raise ValueError(
             f"config.model.path: got {config.path!r}, which has {spec.vocab_size} ids, wanted at least the tokenizer's "
             f"{vocab_size}. Is config.data.tokenizer that of the model?"
         )
+    return spec
+
+
+def computed_spec(published: Mapping[str, Any], config: ModelConfig) -> ModelSpec:
+    """The architecture that a ``config.json`` describes, computed as the configuration says.
+
+    Args:
+        published: The fields of ``config.json``.
+        config: How it is computed; its sizes are not looked at.
+
+    Returns:
+        The spec.
+
+    Raises:
+        ValueError: if the model is of no known family.
+    """
     return dataclasses.replace(
-        spec,
+        spec_from_huggingface(published),
         compute_dtype=config.compute_dtype,
         remat=config.remat,
         logprob_chunk_tokens=config.logprob_chunk_tokens,
