@@ -48,6 +48,7 @@ def main() -> int:
     command = cli.parse(sys.argv, values)
     jax.config.update("jax_platforms", "cpu")
     jax.config.update("jax_num_cpu_devices", command.flags.devices)
+    jax.config.update("jax_captured_constants_warn_bytes", -1)  # a batch of views of single numbers is meant
     held = held_bytes(command.config)
     print(markdown_table({command.name: held}, (*PARTS, *MOMENTS), "GiB on each device"))
     return 0
