@@ -10,14 +10,16 @@ Before it, once (`pip install -e ".[cuda13,parquet]" huggingface_hub`; the names
     hf download DigitalLearningGmbH/MATH-lighteval --repo-type dataset --local-dir data/MATH
     hf download HuggingFaceH4/MATH-500 --repo-type dataset --local-dir data/MATH-500
 
-Other problems with the answer in a column of their own, such as DeepScaleR's or DAPO-Math's, in the place of MATH:
+Other problems in the place of MATH, such as DeepScaleR's or DAPO-Math's, with a test file of the same columns:
 
-    --config.data.path=deepscaler.jsonl --config.data.answer_column=answer --config.data.answer_format=plain
+    --config.data.path=hf:agentica-org/DeepScaleR-Preview-Dataset:train --config.data.answer_column=answer \
+      --config.data.answer_format=plain
     --config.data.path=dapo-math-17k.parquet --config.data.problem_column=prompt.0.content \
-      --config.data.answer_column=reward_model.ground_truth --config.data.answer_format=plain
+      --config.data.answer_column=reward_model.ground_truth --config.data.answer_format=plain \
+      --config.data.prompt_template={problem} --config.verifier.math.extraction=final
 
-and a test file with the same columns. DAPO-Math repeats its problems; data.bad_rows is "skip" here, which keeps one of
-each.
+DAPO-Math's problems ask for a line "Answer: ..." themselves, and each is there many times; data.bad_rows is "skip",
+which keeps one.
 
 Hardware: a node of 8 devices with 80 GB. Parameters, optimizer and reference are shared by all of them (fsdp);
 docs/memory.md has their bytes and those of the caches, activations come on top. Attention is not fused yet: the scores

@@ -141,8 +141,9 @@ def check_batches(config: RunConfig) -> None:
     sizes = {
         "rollout.prompts_per_step": config.rollout.prompts_per_step,
         "algorithm.micro_batch_completions": config.algorithm.micro_batch_completions,
-        "cold_start.batch_size": config.cold_start.batch_size,
     }
+    if config.cold_start.steps > 0:
+        sizes["cold_start.batch_size"] = config.cold_start.batch_size
     for path, size in sizes.items():
         if size % shards:
             raise ConfigError(
