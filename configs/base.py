@@ -39,6 +39,14 @@ def get_config() -> ConfigDict:
             "compute_dtype": "float32",  # float32, bfloat16 (for accelerators; master parameters are float32 always)
             "remat": "none",  # what the backward pass keeps of a layer: none (everything), dots, full (its input only)
             "logprob_chunk_tokens": 1024,  # tokens whose logits exist at once
+            "lora": {
+                "rank": 0,  # adapters of this rank are trained in the place of the whole model; 0: the whole model
+                "alpha": 32.0,  # adapters are multiplied by alpha / rank
+                # regular expression on the published names of matrices: q_proj, k_proj, v_proj, o_proj, gate_proj...
+                "targets": "[qkvo]_proj|(gate|up|down)_proj",
+                "rank_stabilized": False,  # multiply by alpha / sqrt(rank) instead
+                "dropout": 0.0,  # share of an adapter's input that is left out of each update's passes
+            },
         }
     )
 

@@ -1,7 +1,8 @@
 """GSM8K with Qwen models from 0.5 to 1.7 B parameters.
 
 Command: python -m grpo_jax.train --config configs/qwen_gsm8k.py:qwen2.5-0.5b
-Variants: qwen2.5-0.5b, qwen2.5-1.5b (instruct models), qwen3-0.6b, qwen3-1.7b (without their long thinking).
+Variants: qwen2.5-0.5b, qwen2.5-1.5b (instruct models), qwen3-0.6b, qwen3-1.7b (without their long thinking); each with
+`,lora` behind it trains adapters alone.
 
 Before it, once (`pip install -e ".[cuda13,parquet]" huggingface_hub`; the names of other variants are in MODELS):
 
@@ -25,7 +26,8 @@ against greedy decoding. For the others no figure at these settings is known to 
 
 Settings: learning rate 1e-6, k3 penalty of 0.001, prompts up to 512 and completions up to 1,024 tokens, 15 passes over
 the data, as verl's GRPO example for GSM8K. That has 1,024 problems of 5 completions in a batch and 4 updates on it;
-here a batch has 128 problems of 8 completions and one update.
+here a batch has 128 problems of 8 completions and one update. With adapters: rank 64, alpha 32, learning rate 3e-6, as
+its example for LoRA.
 """
 
 from typing import NamedTuple
@@ -49,14 +51,14 @@ MODELS = {
     "qwen3-0.6b": Model("Qwen3-0.6B", shared=False, remat="full"),
     "qwen3-1.7b": Model("Qwen3-1.7B", shared=True, remat="full"),
 }
-VARIANTS = tuple(MODELS)
+VARIANTS = (*MODELS, "qwen2.5-0.5b,lora")
 
 
 def get_config(variant: str = "qwen2.5-0.5b") -> ConfigDict:
     """The base configuration with a model and GSM8K.
 
     Args:
-        variant: One of ``MODELS``.
+        variant: One of ``MODELS``, and ``,lora`` for adapters.
 
     Returns:
         The configuration.
@@ -64,9 +66,12 @@ def get_config(variant: str = "qwen2.5-0.5b") -> ConfigDict:
     Raises:
         ValueError: for another variant, with the choices.
     """
-    if variant not in MODELS:
-        raise ValueError(f"configs/qwen_gsm8k.py:{variant}: wanted one of {', '.join(MODELS)} after the colon")
-    model = MODELS[variant]
+    name, comma, adapters = variant.partition(",")
+    if name not in MODELS or (comma and adapters != "lora"):
+        raise ValueError(
+            f"configs/qwen_gsm8k.py:{variant}: wanted one of {', '.join(MODELS)} after the colon, and ',lora' or not"
+        )
+    model = MODELS[name]
     config = base.get_config()
     config.steps = 870  # 15 passes over about 7,100 training problems
 
@@ -84,7 +89,7 @@ def get_config(variant: str = "qwen2.5-0.5b") -> ConfigDict:
     config.data.max_prompt_tokens = 512
     config.data.bad_rows = "skip"
     prompts.apply(config, "boxed_chat")
-    if variant.startswith("qwen3"):
+    if name.startswith("qwen3"):
         config.data.chat_variables = '{"enable_thinking": false}'  # thinking would not end within 1,024 tokens
 
     config.verifier.workers = 8
@@ -94,6 +99,10 @@ def get_config(variant: str = "qwen2.5-0.5b") -> ConfigDict:
     config.algorithm.micro_batch_completions = 32
     config.optimizer.learning_rate = 1e-6
     config.evaluation.test_samples_per_problem = 1
+    if adapters:
+        config.model.lora.rank = 64
+        config.model.lora.alpha = 32.0
+        config.optimizer.learning_rate = 3e-6
     if model.shared:
         config.mesh.data, config.mesh.fsdp = 1, -1
     return config

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from grpo_jax.models import layers, moe, rotary
+from grpo_jax.models import adapters, layers, moe, rotary
 from grpo_jax.models.block import Attend, Block, Extras
 from grpo_jax.models.cache import CompletionCache, PromptCache, empty_cache
 from grpo_jax.models.parameters import Parameters, Stack, init_params, logical_axes, stacks
@@ -72,6 +72,7 @@ def _run_layers(
     keep: Callable[[Extras], Any],
     inputs: Any = None,
     absorbed: bool = False,
+    dropout_key_N: jax.Array | None = None,
 ) -> tuple[jax.Array, Any]:
     """Runs every layer.
 
@@ -84,6 +85,7 @@ def _run_layers(
         keep: What of a layer's extras is returned, stacked over layers.
         inputs: Tree of arrays with a leading axis L.
         absorbed: See ``Block``.
+        dropout_key_N: See ``forward``.
 
     Returns:
         The last layer's output, not normalised, and what was kept.
@@ -93,7 +95,7 @@ def _run_layers(
     axes = logical_axes(spec)
 
     def layer(stack: Stack, x: jax.Array, xs: Any) -> tuple[jax.Array, Any]:
-        block, own_window, own_inputs = xs
+        block, own_adapters, own_window, own_inputs = xs
         own_window = window if own_window is None else own_window
         own_rotation = rotation
         if narrow is not None:
@@ -101,7 +103,8 @@ def _run_layers(
         names = {name: leaf_axes[1:] for name, leaf_axes in axes[stack.name].items()}
         variables = {"params": rules.gather_parameters(block, names)}
         module = Block(spec, stack.routed, absorbed)
-        applied: Any = module.apply(variables, x, own_rotation, attend(own_window, own_inputs))
+        corrections = adapters.of_layer(own_adapters, spec, stack, dropout_key_N)
+        applied: Any = module.apply(variables, x, own_rotation, attend(own_window, own_inputs), corrections)
         return applied[0], keep(applied[1])
 
     kept = []
@@ -111,7 +114,8 @@ def _run_layers(
             body = jax.checkpoint(body, policy=_REMAT_POLICIES[spec.remat], prevent_cse=False)
         part = lambda leaf, stack=stack: leaf if stack.whole else leaf[stack.first : stack.end]  # noqa: E731
         windows = None if isinstance(window, int) else part(window)
-        x, outputs = jax.lax.scan(body, x, (params[stack.name], windows, jax.tree.map(part, inputs)))
+        xs = (params[stack.name], adapters.of_stack(params, stack), windows, jax.tree.map(part, inputs))
+        x, outputs = jax.lax.scan(body, x, xs)
         kept.append(outputs)
     return x, kept[0] if len(kept) == 1 else jax.tree.map(lambda *parts: jnp.concatenate(parts), *kept)
 
@@ -134,6 +138,7 @@ def forward(
     token_NS: Int[Array, "N S"],
     position_NS: Int[Array, "N S"],
     segment_NS: Int[Array, "N S"],
+    dropout_key_N: Array | None = None,
 ) -> Float[Array, "N S D"]:
     """Final hidden states of whole rows, for training.
 
@@ -143,13 +148,14 @@ def forward(
         token_NS: Token ids.
         position_NS: Position of each token inside its own sequence.
         segment_NS: Sequence that a token belongs to, counted from 1; 0 is padding.
+        dropout_key_N: One PRNG key for each row, for a training pass of adapters with dropout; None for no dropout.
 
     Returns:
         Normalised hidden states in the compute dtype; what stands at padding has no meaning.
     """
     x_NSD = _embed(params, spec, token_NS)
     attend = _attend_to_rows(segment_NS)
-    x_NSD, _ = _run_layers(params, spec, x_NSD, position_NS, attend, keep=lambda _: None)
+    x_NSD, _ = _run_layers(params, spec, x_NSD, position_NS, attend, keep=lambda _: None, dropout_key_N=dropout_key_N)
     return _final_norm(params, spec, x_NSD)
 
 

@@ -1,10 +1,80 @@
 """The arithmetic of a decoder layer as pure functions."""
 
+from typing import Any, NamedTuple
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from grpo_jax.parallel import rules
+
+
+class Adapter(NamedTuple):
+    """A low-rank correction of a matrix.
+
+    Attributes:
+        a: The matrix's input axes, then R.
+        b: R, then the matrix's output axes.
+        scale: What the product is multiplied by.
+        dropout: Chance that a coordinate of the input is left out.
+        key_N: One PRNG key for each row, or None where nothing is left out.
+    """
+
+    a: Float[Array, "..."]
+    b: Float[Array, "..."]
+    scale: float
+    dropout: float = 0.0
+    key_N: Any = None
+
+
+class Projection(NamedTuple):
+    """A matrix of a layer in the compute dtype, with what is learned beside it.
+
+    Attributes:
+        weight: Input axes, then output axes.
+        adapter: Its low-rank correction, or None.
+    """
+
+    weight: Float[Array, "..."]
+    adapter: Adapter | None = None
+
+
+def project(
+    x: Float[Array, "N S ..."], projection: Projection, *, inputs: int = 1, out_sharding: jax.P | None = None
+) -> Float[Array, "N S ..."]:
+    """Multiplies the last axes by a matrix, and by its correction where there is one.
+
+    Args:
+        x: Rows of positions.
+        projection: The matrix.
+        inputs: How many of its axes are summed over: the last ones of ``x``.
+        out_sharding: Where the result lives; needed where an axis that is summed over is sharded.
+
+    Returns:
+        The product, with the matrix's output axes last.
+    """
+    added = _contract(x, projection.weight, inputs, out_sharding)
+    adapter = projection.adapter
+    if adapter is None:
+        return added
+    whole = rules.sharding(rules.BATCH, *(None,) * (x.ndim - inputs))
+    low = _contract(_thinned(x, adapter), adapter.a.astype(x.dtype), inputs, whole)
+    return added + _contract(low, adapter.scale * adapter.b.astype(x.dtype), 1, out_sharding)
+
+
+def _contract(x: jax.Array, weight: jax.Array, inputs: int, out_sharding: jax.P | None) -> jax.Array:
+    axes = "DEFGHI"[: weight.ndim]
+    equation = f"...{axes[:inputs]},{axes}->...{axes[inputs:]}"
+    return jnp.einsum(equation, x, weight, out_sharding=out_sharding)
+
+
+def _thinned(x: jax.Array, adapter: Adapter) -> jax.Array:
+    """Leaves coordinates out, by a row's own noise: the same however rows are batched and sharded."""
+    if adapter.key_N is None:
+        return x
+    kept = 1 - adapter.dropout
+    keep = jax.vmap(lambda key: jax.random.bernoulli(key, kept, x.shape[1:]))(adapter.key_N)
+    return jnp.where(keep, x / kept, 0)
 
 
 def rms_norm(x: Float[Array, "... D"], scale_D: Float[Array, "D"], epsilon: float) -> Float[Array, "... D"]:
@@ -43,23 +113,22 @@ def residual_sharding(x: Float[Array, "N S D"]) -> jax.P | None:
 
 def feed_forward(
     x: Float[Array, "N S D"],
-    weights: tuple[Float[Array, "D F"], Float[Array, "D F"], Float[Array, "F D"]],
+    projections: tuple[Projection, Projection, Projection],
     activation: str,
 ) -> Float[Array, "N S D"]:
     """A gated feed-forward network.
 
     Args:
         x: Normalised hidden states.
-        weights: Gate, up and down projections in the dtype of ``x``.
+        projections: Gate, up and down.
         activation: See ``gated``.
 
     Returns:
         What is added to the residual.
     """
-    gate_DF, up_DF, down_FD = weights
-    gate, up = jnp.einsum("...D,DF->...F", x, gate_DF), jnp.einsum("...D,DF->...F", x, up_DF)
-    hidden = gated(gate, up, activation)
-    return jnp.einsum("...F,FD->...D", hidden, down_FD, out_sharding=residual_sharding(x))
+    gate, up, down = projections
+    hidden = gated(project(x, gate), project(x, up), activation)
+    return project(hidden, down, out_sharding=residual_sharding(x))
 
 
 def causal_mask(segment_NS: Int[Array, "N S"]) -> Bool[Array, "N S S"]:

@@ -84,6 +84,25 @@ class Experts:
 
 
 @dataclasses.dataclass(frozen=True)
+class LoRA:
+    """Low-rank adapters beside frozen matrices: each adds ``scale`` times ``x A B``.
+
+    Attributes:
+        rank: R, width of the product's middle.
+        scale: What the product is multiplied by.
+        targets: Names of the adapted parameters of a layer.
+        dropout: Chance that a coordinate of the adapter's input is left out of a training pass.
+
+    Source: Hu et al. 2021.
+    """
+
+    rank: int
+    scale: float
+    targets: tuple[str, ...]
+    dropout: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True)
 class ModelSpec:
     """A decoder of the Llama family. Hashable, so it can be a static argument of ``jax.jit``.
 
@@ -116,6 +135,7 @@ class ModelSpec:
         norm_offset: What is added to every scale of RMSNorm.
         latent: Sizes of latent attention, or None; ``head_dim`` is then the width of a whole query.
         experts: The mixture of experts, or None.
+        lora: Adapters of parameters that have them, or None; see ``adapters``.
     """
 
     vocab_size: int
@@ -145,6 +165,7 @@ class ModelSpec:
     norm_offset: float = 0.0
     latent: LatentAttention | None = None
     experts: Experts | None = None
+    lora: LoRA | None = None
 
     def __post_init__(self) -> None:
         """Checks what the decoder relies on."""
@@ -193,7 +214,7 @@ def from_config(config: ModelConfig, vocab_size: int) -> ModelSpec:
             "Set it to 0 to take the tokenizer's size."
         )
     fields, keys = ({field.name for field in dataclasses.fields(kind)} for kind in (ModelSpec, ModelConfig))
-    shared = (fields & keys) - {"vocab_size", "rope_scaling"}
+    shared = (fields & keys) - {"vocab_size", "rope_scaling", "lora"}
     values: dict[str, Any] = {name: getattr(config, name) for name in shared}
     scaling = None
     if config.rope_scaling != "none":

@@ -12,7 +12,7 @@ from grpo_jax.models import spec as spec_lib
 from grpo_jax.models.presets import PRESETS, preset_of
 from grpo_jax.models.spec import ModelSpec
 from grpo_jax.rollout.engine import Rollout, length_bucket
-from grpo_jax.training.published import computed_spec, open_published
+from grpo_jax.training.published import computed_spec, open_published, with_adapters
 from grpo_jax.training.recipe import Outcome, Recipe, State, abstract_params
 
 
@@ -46,9 +46,12 @@ def abstract_spec(config: RunConfig) -> ModelSpec:
     """
     model = config.model
     if model.path is None:
-        return spec_lib.from_config(model, build_tokenizer(config.data.tokenizer).vocab_size)
-    path = Path(model.path)
-    return computed_spec(open_published(path).config if path.exists() else PRESETS[preset_of(model.path)], model)
+        spec = spec_lib.from_config(model, build_tokenizer(config.data.tokenizer).vocab_size)
+    else:
+        path = Path(model.path)
+        published = open_published(path).config if path.exists() else PRESETS[preset_of(model.path)]
+        spec = computed_spec(published, model)
+    return with_adapters(spec, model)
 
 
 def lower_step(recipe: Recipe, config: RunConfig, spec: ModelSpec) -> LoweredStep:

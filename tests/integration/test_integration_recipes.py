@@ -16,7 +16,7 @@ from grpo_jax.data.publication import published_files, write_files
 from grpo_jax.data.splits import SPLITS
 from grpo_jax.data.tokenizer import build_tokenizer
 from grpo_jax.models.architecture import published_config
-from grpo_jax.models.huggingface import to_huggingface
+from grpo_jax.models.huggingface import published_tensors
 from grpo_jax.models.parameters import init_params
 from grpo_jax.models.safetensors import write_folder
 from grpo_jax.models.spec import ModelSpec
@@ -70,11 +70,11 @@ def downloads(tmp_path, monkeypatch):
         else:
             path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     shapes = jax.eval_shape(functools.partial(init_params, spec=SPEC), jax.random.key(0))
-    tensors = to_huggingface(jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes), SPEC)
+    params = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes)
     for model in (*qwen_gsm8k.MODELS.values(), *qwen_math.MODELS.values()):
         folder = Path("models", model.name)
         folder.mkdir(parents=True)
-        write_folder(folder, iter(tensors.items()), "float32")
+        write_folder(folder, published_tensors(params, SPEC), "float32")
         (folder / "config.json").write_text(json.dumps(published_config(SPEC, 4096)))
         write_files(published_files("bytes"), folder)
         (folder / "chat_template.jinja").write_text(CHAT)
@@ -89,7 +89,7 @@ def verdict(parts, answer_text):
     return build_verifier(parts.config.verifier)(parts.task.problems("test")[0], completion)
 
 
-@pytest.mark.parametrize("variant", ["qwen2.5-0.5b", "qwen3-0.6b"])
+@pytest.mark.parametrize("variant", ["qwen2.5-0.5b,lora", "qwen3-0.6b"])
 def test_gsm8k_is_ready(downloads, variant):
     parts = built(qwen_gsm8k.get_config(variant))
     sizes = {split: len(parts.task.problems(split)) for split in SPLITS}
@@ -135,6 +135,10 @@ def test_every_prompt_and_its_verifier_go_together(downloads, name):
     ("make", "message"),
     [
         (lambda: qwen_gsm8k.get_config("qwen2.5-7b"), r"qwen_gsm8k\.py:qwen2\.5-7b: wanted one of qwen2\.5-0\.5b, "),
+        (
+            lambda: qwen_gsm8k.get_config("qwen3-0.6b,dapo"),
+            r"qwen3-0\.6b,dapo: wanted one of .* and ',lora' or not",
+        ),
         (lambda: qwen_math.get_config("dapo"), r"qwen_math\.py:dapo: wanted one of qwen2\.5-math-1\.5b, "),
         (lambda: qwen_math.get_config("qwen2.5-7b,ppo"), r"preset: got 'ppo', wanted one of grpo, "),
         (lambda: prompts.apply(base.get_config(), "boxed"), r"prompt: got 'boxed', wanted one of boxed_chat, "),
