@@ -1,4 +1,4 @@
-"""What every ready configuration holds on each of 8 devices, for docs/memory.md.
+"""What every ready configuration holds on each of 8 devices (or of its file's DEVICES), for docs/memory.md.
 
 python -m benchmarks.config_memory
 
@@ -39,14 +39,14 @@ def names() -> Iterator[str]:
             yield from () if hasattr(loaded, "VARIANTS") else (f"{module.name}.py",)
 
 
-def load(name: str) -> RunConfig:
-    """The configuration of that name, see ``names``."""
+def measured(name: str) -> dict[str, int]:
+    """What the configuration of that name holds, see ``names`` and ``held_bytes``."""
     file, colon, variant = name.partition(":")
-    get_config = importlib.import_module(f"configs.{file.removesuffix('.py')}").get_config
-    config = get_config(variant) if colon else get_config()
+    loaded = importlib.import_module(f"configs.{file.removesuffix('.py')}")
+    config = loaded.get_config(variant) if colon else loaded.get_config()
     if config.data.task == "file" and config.data.path is None:
         config.data.path = "problems.jsonl"  # left to the user
-    return from_nested(RunConfig, config.to_dict())
+    return held_bytes(from_nested(RunConfig, config.to_dict()), getattr(loaded, "DEVICES", DEVICES))
 
 
 def page(held: Mapping[str, Mapping[str, int]], text: str) -> str:
@@ -60,7 +60,7 @@ def main() -> None:
     """Writes the figures."""
     jax.config.update("jax_platforms", "cpu")
     jax.config.update("jax_num_cpu_devices", DEVICES)
-    held = {name: held_bytes(load(name)) for name in names()}
+    held = {name: measured(name) for name in names()}
     FIGURES.write_text(json.dumps(held, indent=2) + "\n")
     PAGE.write_text(page(held, PAGE.read_text()))
 

@@ -54,11 +54,12 @@ def main() -> int:
     return 0
 
 
-def held_bytes(config: RunConfig) -> dict[str, int]:
-    """Lowers a run's programs over all devices and adds up what lives between them.
+def held_bytes(config: RunConfig, devices: int | None = None) -> dict[str, int]:
+    """Lowers a run's programs over devices of this process and adds up what lives between them.
 
     Args:
         config: The run.
+        devices: How many; None for all.
 
     Returns:
         Bytes on each device by part (``PARTS``) and at once (``MOMENTS``).
@@ -69,7 +70,7 @@ def held_bytes(config: RunConfig) -> dict[str, int]:
     config.validate()
     try:
         spec = abstract_spec(config)
-        mesh = make_mesh(dataclasses.asdict(config.mesh))
+        mesh = make_mesh(dataclasses.asdict(config.mesh), jax.devices()[:devices])
         with jax.set_mesh(mesh):
             check_batches(config)
             step = lower_step(RECIPES[config.recipe](config, spec), config, spec)
