@@ -130,7 +130,7 @@ def step_seconds(folder: Path) -> list[float]:
     return seconds
 
 
-def table(figures: dict[str, dict[str, float]]) -> str:
+def table(figures: dict[str, dict[str, int | float]]) -> str:
     """Figures side by side.
 
     Args:

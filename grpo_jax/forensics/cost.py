@@ -60,7 +60,7 @@ class Cost:
         """Everything that is paid, over the hours in which accelerators work."""
         return self.dollars_total / (self.gpu_hours * self.utilisation)
 
-    def figures(self) -> dict[str, float]:
+    def figures(self) -> dict[str, int | float]:
         """All of it by name, as tables and JSON show it."""
         names = (
             "gpus",
