@@ -5,6 +5,7 @@ import pytest
 
 from grpo_jax import cost
 from grpo_jax.config import ConfigError
+from grpo_jax.io.metrics import MetricsWriter
 
 
 def run(monkeypatch, capsys, *arguments):
@@ -35,9 +36,11 @@ def test_energy_and_utilisation(monkeypatch, capsys):
 def test_time_from_steps_and_from_a_run(monkeypatch, capsys, tmp_path):
     figures = json.loads(run(monkeypatch, capsys, "--gpus=2", "--steps=100", "--step_seconds=36", "--json"))
     assert figures["hours"] == pytest.approx(1)
-    rows = [{"kind": "cold_start", "step": 1, "step_time": 99.0}]
-    rows += [{"kind": "train", "step": step, "step_time": float(step)} for step in (1, 2, 3)]
-    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    writer = MetricsWriter(tmp_path / "metrics.jsonl")
+    writer.write("cold_start", 1, {"step_time": 99.0})
+    for step in (1, 2, 3):
+        writer.write("train", step, {"step_time": float(step)})
+    writer.close()
     figures = json.loads(run(monkeypatch, capsys, "--gpus=1", f"--run={tmp_path}", "--json"))
     assert figures["hours"] == pytest.approx(6 / 3600)
     figures = json.loads(run(monkeypatch, capsys, "--gpus=1", f"--run={tmp_path}", "--steps=30", "--json"))
