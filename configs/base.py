@@ -39,6 +39,7 @@ def get_config() -> ConfigDict:
             "compute_dtype": "float32",  # float32, bfloat16 (for accelerators; master parameters are float32 always)
             "remat": "none",  # what the backward pass keeps of a layer: none (everything), dots, full (its input only)
             "logprob_chunk_tokens": 1024,  # tokens whose logits exist at once
+            "attention_block_tokens": 512,  # queries of a row whose attention scores exist at once
             "lora": {
                 "rank": 0,  # adapters of this rank are trained in the place of the whole model; 0: the whole model
                 "alpha": 32.0,  # adapters are multiplied by alpha / rank
@@ -53,7 +54,13 @@ def get_config() -> ConfigDict:
     config.data = ConfigDict(
         {
             "task": "addition",  # addition, countdown, file
-            "path": config_dict.placeholder(str),  # task "file": JSONL or parquet with columns problem, answer
+            # Task "file": a .jsonl or .parquet file, FOLDER[:SPLIT] that the datasets library saved, or
+            # hf:OWNER/NAME[/SUBSET]:SPLIT on the Hugging Face hub.
+            "path": config_dict.placeholder(str),
+            "test_path": config_dict.placeholder(str),  # task "file": all test problems; not given: cut from path
+            "problem_column": "problem",  # task "file"; a path such as prompt.0.content reaches into a column
+            "answer_column": "answer",  # task "file"; likewise
+            "answer_format": "plain",  # plain, gsm8k (what follows the last ####), boxed (in a solution's last box)
             "digits": 3,  # task "addition": digits of each operand
             "countdown_numbers": 3,  # task "countdown": numbers to combine
             "max_problems": 1_000_000,  # generated tasks: size of the pool that the splits are cut from

@@ -6,7 +6,7 @@ from typing import Literal
 
 from grpo_jax.config.checks import Section, fail, require
 
-PUBLISHED_MODEL_KEYS = ("path", "compute_dtype", "remat", "logprob_chunk_tokens", "lora")
+PUBLISHED_MODEL_KEYS = ("path", "compute_dtype", "remat", "logprob_chunk_tokens", "attention_block_tokens", "lora")
 """Keys of ``model`` that a published model leaves open."""
 
 
@@ -63,12 +63,13 @@ class ModelConfig(Section):
     compute_dtype: Literal["float32", "bfloat16"] = "float32"
     remat: Literal["none", "dots", "full"] = "none"
     logprob_chunk_tokens: int = 1024
+    attention_block_tokens: int = 512
     lora: LoRAConfig = dataclasses.field(default_factory=LoRAConfig)
 
     def validate(self, path: str) -> None:
         """Refuses sizes that do not fit together, and settings that nothing would read."""
         self._at_least(path, 1, "num_layers", "d_model", "num_heads", "num_kv_heads", "head_dim", "d_ff")
-        self._at_least(path, 1, "logprob_chunk_tokens", "rope_original_max_positions")
+        self._at_least(path, 1, "logprob_chunk_tokens", "attention_block_tokens", "rope_original_max_positions")
         self._at_least(path, 0, "vocab_size", "init_std", "embedding_init_std")
         self._positive(path, "rope_theta", "rope_scaling_factor", "rope_low_freq_factor", "norm_epsilon")
         require(

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Integer
 
-from grpo_jax.models import adapters, layers, moe, rotary
+from grpo_jax.models import adapters, attention, layers, moe, rotary
 from grpo_jax.models.block import Attend, Block, Extras
 from grpo_jax.models.cache import CompletionCache, PromptCache, empty_cache, kept_of
 from grpo_jax.models.parameters import Parameters, Stack, init_params, logical_axes, stacks
@@ -130,14 +130,13 @@ def _joined(*parts: jax.Array | None) -> jax.Array | None:
     return jnp.concatenate(kept) if len(kept) > 1 else kept[0] if kept else None
 
 
-def _attend_to_rows(segment_NS: jax.Array) -> Callable[[int | jax.Array, Any], Attend]:
-    mask_NSS = layers.causal_mask(segment_NS)
-    index_S = jnp.arange(segment_NS.shape[1])
-    distance_1SS = (index_S[:, None] - index_S[None, :])[None]
+def _attend_to_rows(spec: ModelSpec, segment_NS: jax.Array) -> Callable[[int | jax.Array, Any], Attend]:
+    block_tokens = spec.attention_block_tokens
 
     def attend(window: int | jax.Array, _: Any) -> Attend:
-        seen_NSS = layers.within_window(distance_1SS, mask_NSS, window)
-        return lambda query, key, value: layers.attention(query, key, value, seen_NSS)
+        return functools.partial(
+            attention.row_attention, segment_NS=segment_NS, window=window, block_tokens=block_tokens
+        )
 
     return attend
 
@@ -199,7 +198,7 @@ def forward_with_load(
         assert spec.experts is not None
         return moe.load(spec.experts, extras.routing, counted_NS)
 
-    x_NSD, attend = _embed(params, spec, token_NS), _attend_to_rows(segment_NS)
+    x_NSD, attend = _embed(params, spec, token_NS), _attend_to_rows(spec, segment_NS)
     if choice_LNSA is not None:
         choice_LNSA = rules.shard(choice_LNSA, None, rules.BATCH, None, None)
     run = functools.partial(_run_layers, keep=keep, choice=choice_LNSA, dropout_key_N=dropout_key_N)
@@ -235,7 +234,7 @@ def prefill(
     """
     position_BP = jnp.broadcast_to(jnp.arange(token_BP.shape[1])[None], token_BP.shape)
     mask_BP = position_BP < length_B[:, None]
-    x_BPD, attend = _embed(params, spec, token_BP), _attend_to_rows(mask_BP.astype(jnp.int32))
+    x_BPD, attend = _embed(params, spec, token_BP), _attend_to_rows(spec, mask_BP.astype(jnp.int32))
     keep = kept_of(spec, record_experts)
     x_BPD, (key, value, choice) = _run_layers(params, spec, x_BPD, position_BP, attend, keep=keep)
     is_last_BP1 = (position_BP == length_B[:, None] - 1)[:, :, None]
@@ -272,9 +271,9 @@ def decode_step(
         prompt_key, prompt_value, own_key, own_value = cached
         if spec.latent:
             prompt_value, own_value = (key[..., : spec.latent.latent_dim] for key in (prompt_key, own_key))
-        seen_BP = layers.within_window(prompt_distance_BP, prompt.mask_BP, window)
-        earlier_T = layers.within_window(step - index_T, index_T < step, window)
-        return lambda query, key, value: layers.decode_attention(
+        seen_BP = attention.within_window(prompt_distance_BP, prompt.mask_BP, window)
+        earlier_T = attention.within_window(step - index_T, index_T < step, window)
+        return lambda query, key, value: attention.decode_attention(
             query, (prompt_key, prompt_value, seen_BP), (own_key, own_value, earlier_T), (key, value)
         )
 

@@ -126,6 +126,7 @@ class ModelSpec:
         remat: What the backward pass of a layer keeps: ``none`` everything, ``dots`` only matrix products,
             ``full`` only the layer's input.
         logprob_chunk_tokens: Tokens whose logits exist at once.
+        attention_block_tokens: Queries of a row whose scores exist at once.
         activation: Nonlinearity of the feed-forward network's gate.
         windows: How many positions each layer sees, itself included, 0 for all; empty where every layer sees all.
         window_rope_theta: Base of the rotary frequencies, unstretched, of layers with a window; None for the same.
@@ -156,6 +157,7 @@ class ModelSpec:
     compute_dtype: Literal["float32", "bfloat16"] = "float32"
     remat: Literal["none", "dots", "full"] = "none"
     logprob_chunk_tokens: int = 1024
+    attention_block_tokens: int = 512
     activation: Literal["silu", "gelu_tanh"] = "silu"
     windows: tuple[int, ...] = ()
     window_rope_theta: float | None = None
@@ -176,6 +178,11 @@ class ModelSpec:
     def queries_per_kv_head(self) -> int:
         """J, query heads that share a key and value head."""
         return self.num_heads // self.num_kv_heads
+
+    @property
+    def routed_layers(self) -> int:
+        """Layers that have experts."""
+        return self.num_layers - self.experts.first_dense_layers if self.experts else 0
 
     @property
     def rotary_dim(self) -> int:

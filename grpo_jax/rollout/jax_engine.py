@@ -205,6 +205,10 @@ class JaxEngine:
         self._params: Any = None
         self._version = -1
 
+    def static(self, sampling: SamplingParams) -> _Static:
+        """What the programs are compiled for when drawing so."""
+        return _Static(self._spec, sampling, self._eos_ids, self._pad_id, self._record_experts)
+
     def sync(self, params: Any, version: int) -> None:
         """Takes new parameters (shared with the trainer, not copied)."""
         self._params, self._version = params, version
@@ -243,7 +247,7 @@ class JaxEngine:
         sampling: SamplingParams,
         key: jax.Array,
     ) -> Iterator[FinishedGroup]:
-        static = _Static(self._spec, sampling, self._eos_ids, self._pad_id, self._record_experts)
+        static = self.static(sampling)
         prompt_BP, length_B = right_padded(prompts, length_bucket(max(map(len, prompts))), self._pad_id)
         real_B = np.arange(len(prompts)) < real
         on_mesh = [mesh.put(array, rules.RULES[rules.BATCH]) for array in (prompt_BP, length_B, real_B)]

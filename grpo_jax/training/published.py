@@ -1,6 +1,7 @@
 """The policy of a run: its architecture, its adapters, and the published weights that it may start from."""
 
 import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -75,9 +76,25 @@ def open_policy(config: ModelConfig, vocab_size: int) -> tuple[Published | None,
                 "download the folder first and name it."
             ) from error
         spec = published_spec(published, config, vocab_size)
-    if config.lora.rank:
-        spec = dataclasses.replace(spec, lora=lora_of(spec, **dataclasses.asdict(config.lora)))
-    return published, spec
+    return published, with_adapters(spec, config)
+
+
+def with_adapters(spec: ModelSpec, config: ModelConfig) -> ModelSpec:
+    """The spec with the adapters that the configuration asks for.
+
+    Args:
+        spec: The architecture.
+        config: Its ``lora`` is used.
+
+    Returns:
+        The spec.
+
+    Raises:
+        ValueError: if adapters have nothing to stand beside.
+    """
+    if not config.lora.rank:
+        return spec
+    return dataclasses.replace(spec, lora=lora_of(spec, **dataclasses.asdict(config.lora)))
 
 
 def published_spec(published: Published, config: ModelConfig, vocab_size: int) -> ModelSpec:
@@ -94,17 +111,34 @@ def published_spec(published: Published, config: ModelConfig, vocab_size: int) -
     Raises:
         ValueError: if the model is of no known family, or has fewer ids than the tokenizer.
     """
-    spec = spec_from_huggingface(published.config)
+    spec = computed_spec(published.config, config)
     if spec.vocab_size < vocab_size:
         raise ValueError(
             f"config.model.path: got {config.path!r}, which has {spec.vocab_size} ids, wanted at least the tokenizer's "
             f"{vocab_size}. Is config.data.tokenizer that of the model?"
         )
+    return spec
+
+
+def computed_spec(published: Mapping[str, Any], config: ModelConfig) -> ModelSpec:
+    """The architecture that a ``config.json`` describes, computed as the configuration says.
+
+    Args:
+        published: The fields of ``config.json``.
+        config: How it is computed; its sizes are not looked at.
+
+    Returns:
+        The spec.
+
+    Raises:
+        ValueError: if the model is of no known family.
+    """
     return dataclasses.replace(
-        spec,
+        spec_from_huggingface(published),
         compute_dtype=config.compute_dtype,
         remat=config.remat,
         logprob_chunk_tokens=config.logprob_chunk_tokens,
+        attention_block_tokens=config.attention_block_tokens,
     )
 
 

@@ -66,7 +66,7 @@ def build(config: RunConfig) -> Parts:
         published, spec = open_policy(config.model, tokenizer.vocab_size)
         mesh = mesh_lib.make_mesh(dataclasses.asdict(config.mesh))
         with jax.set_mesh(mesh):
-            _check_batches(config)
+            check_batches(config)
             experts.check(config, spec)
             recipe_lib.abstract_params(spec)
         if config.cold_start.steps > 0:
@@ -115,13 +115,22 @@ def demonstrations(config: RunConfig, task: Task, tokenizer: Tokenizer) -> Demon
     return DemonstrationLoader(task, tokenizer, config.cold_start.batch_size, config.seed, row_tokens)
 
 
-def _check_batches(config: RunConfig) -> None:
+def check_batches(config: RunConfig) -> None:
+    """Refuses batches that do not divide over the mesh in use.
+
+    Args:
+        config: The run.
+
+    Raises:
+        ConfigError: naming the size and the devices.
+    """
     shards = rules.batch_shards()
     sizes = {
         "rollout.prompts_per_step": config.rollout.prompts_per_step,
         "algorithm.micro_batch_completions": config.algorithm.micro_batch_completions,
-        "cold_start.batch_size": config.cold_start.batch_size,
     }
+    if config.cold_start.steps > 0:
+        sizes["cold_start.batch_size"] = config.cold_start.batch_size
     for path, size in sizes.items():
         if size % shards:
             raise ConfigError(
