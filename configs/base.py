@@ -165,6 +165,7 @@ def get_config() -> ConfigDict:
             "top_k": 0,  # 0: off
             "top_p": 1.0,  # 1: off
             "decode_chunk_tokens": 16,  # tokens between two looks at which groups have ended
+            "stop": (),  # texts that end a completion, such as ("\n",); verifiers see what stands before them
         }
     )
 

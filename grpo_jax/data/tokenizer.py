@@ -56,6 +56,14 @@ class Tokenizer(Protocol):
         """Decodes ids; pad, bos and eos are left out, tags such as ``<think>`` are kept."""
         ...
 
+    def token_bytes(self) -> list[bytes]:
+        """Returns the UTF-8 bytes that each id adds to a decoded text, whatever stands around it.
+
+        Raises:
+            ValueError: where they depend on what stands around it.
+        """
+        ...
+
 
 class CharacterTokenizer:
     """One token for each character of ``CHARACTERS`` and for each tag, in a vocabulary of 32.
@@ -103,6 +111,10 @@ class CharacterTokenizer:
         """Decodes ids; pad, bos and eos are left out, spare ids become the replacement character."""
         return "".join(self._texts[index] if index < len(self._texts) else REPLACEMENT for index in ids)
 
+    def token_bytes(self) -> list[bytes]:
+        """Returns the bytes of each id; spare ids have those of the replacement character."""
+        return [self.decode([index]).encode() for index in range(self.vocab_size)]
+
 
 class ByteTokenizer:
     """One token for each byte of UTF-8 and for each tag; any text can be encoded.
@@ -131,6 +143,10 @@ class ByteTokenizer:
         """Decodes ids; pad, bos and eos are left out, what is no UTF-8 becomes the replacement character."""
         pieces = (self._pieces[index] if index < self.vocab_size else REPLACEMENT.encode() for index in ids)
         return b"".join(pieces).decode(errors="replace")
+
+    def token_bytes(self) -> list[bytes]:
+        """Returns the bytes of each id."""
+        return list(self._pieces)
 
 
 def build_tokenizer(name: str, *, chat: bool = False) -> Tokenizer:
