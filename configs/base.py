@@ -44,10 +44,11 @@ def get_config() -> ConfigDict:
 
     config.data = ConfigDict(
         {
-            "task": "addition",  # addition, countdown, file
+            "task": "addition",  # addition, countdown, maximum, file
             "path": config_dict.placeholder(str),  # task "file": JSONL or parquet with columns problem, answer
-            "digits": 3,  # task "addition": digits of each operand
+            "digits": 3,  # tasks "addition" and "maximum": digits of each operand
             "countdown_numbers": 3,  # task "countdown": numbers to combine
+            "maximum_examples": 2,  # task "maximum": solved problems in front of each, a line each
             "max_problems": 1_000_000,  # generated tasks: size of the pool that the splits are cut from
             "validation_problems": 256,  # looked at during the run
             "test_problems": 256,  # looked at before and after it, never to choose anything
@@ -85,6 +86,9 @@ def get_config() -> ConfigDict:
             "workers": 1,  # processes
             "deadline_seconds": 5.0,  # for one completion
             "worker_memory_mebibytes": 2048,  # address space of a worker
+            "numeric": {
+                "extraction": "answer_block",  # answer_block, whole (the whole text is the number)
+            },
             "math": {
                 # answer_block, boxed, final (block, else box, else a line "The answer is X"), whole
                 "extraction": "answer_block",

@@ -12,10 +12,11 @@ from grpo_jax.config.checks import Section, fail, require
 class DataConfig(Section):
     """Where problems come from and how their text becomes tokens."""
 
-    task: Literal["addition", "countdown", "file"] = "addition"
+    task: Literal["addition", "countdown", "maximum", "file"] = "addition"
     path: str | None = None
     digits: int = 3
     countdown_numbers: int = 3
+    maximum_examples: int = 2
     max_problems: int = 1_000_000
     validation_problems: int = 256
     test_problems: int = 256
@@ -48,6 +49,10 @@ class DataConfig(Section):
             )
         require(1 <= self.digits <= 9, f"{path}.digits", self.digits, "1 to 9")
         require(2 <= self.countdown_numbers <= 6, f"{path}.countdown_numbers", self.countdown_numbers, "2 to 6")
+        examples, default = self.maximum_examples, DataConfig.maximum_examples
+        require(0 <= examples <= 16, f"{path}.maximum_examples", examples, "0 to 16")
+        wanted = f"{default}, its default: it is only read when data.task is 'maximum'"
+        require(self.task == "maximum" or examples == default, f"{path}.maximum_examples", examples, wanted)
         self._at_least(path, 1, "max_problems", "max_prompt_tokens", "validation_problems", "test_problems")
         template = self.prompt_template
         require("{problem}" in template, f"{path}.prompt_template", template, "a text with '{problem}' in it")

