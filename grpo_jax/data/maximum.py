@@ -10,11 +10,11 @@ from grpo_jax.data.pairs import distinct_pairs
 from grpo_jax.data.splits import LazyProblems, Split, fixed_splits, text_hashes
 from grpo_jax.records import Problem
 
-_TEXT = "{}, {}"
+_TEXT = "{},{}"
 
 
 class MaximumTask:
-    """Problems such as ``12, 45`` with the answer ``45``, for models that go on with a pattern.
+    """Problems such as ``12,45`` with the answer ``45``, for models that go on with a pattern.
 
     Each prompt is the prompt template with the problem, behind as many solved problems as ``maximum_examples`` says, a
     line each. They are the same for all prompts. They come from the training problems and are taken out of them with
@@ -41,7 +41,7 @@ class MaximumTask:
         pairs = np.stack(np.divmod(distinct_pairs(9 * smallest, config.max_problems), 9 * smallest), axis=1) + smallest
         self._pairs = pairs[pairs[:, 0] != pairs[:, 1]]
         count = len(self._pairs)
-        # 12, 45 and 45, 12 share a split: the mirror of a held-out problem is never trained on.
+        # 12,45 and 45,12 share a split: the mirror of a held-out problem is never trained on.
         hashes = text_hashes((_TEXT.format(*pair) for pair in np.sort(self._pairs, axis=1).tolist()), count)
         order_hashes = text_hashes((_TEXT.format(*pair) for pair in self._pairs.tolist()), count)
         remedy = f"raise data.digits (now {config.digits}) or data.max_problems (now {config.max_problems})"
