@@ -19,35 +19,24 @@ import json
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
 from absl import flags
-from jax.sharding import NamedSharding
 
 from grpo_jax import cli
-from grpo_jax.config import ConfigError, RunConfig, from_nested
-from grpo_jax.data.gguf_tokenizer import from_gguf, open_gguf
+from grpo_jax.config import ConfigError
 from grpo_jax.data.publication import published_files, write_files
-from grpo_jax.data.tokenizer import build_tokenizer
 from grpo_jax.io.checkpoint import Checkpoints
-from grpo_jax.io.run_folder import RunFolder
-from grpo_jax.models import spec as spec_lib
-from grpo_jax.models.architecture import published_config
-from grpo_jax.models.gguf import GGUFTensors, config_of
 from grpo_jax.models.huggingface import leaf_sources, spec_from_huggingface, to_huggingface
-from grpo_jax.models.parameters import Parameters
-from grpo_jax.models.safetensors import CONFIG, INDEX, SINGLE, SafetensorsFolder, read_config, write_folder
+from grpo_jax.models.safetensors import CONFIG, write_folder
 from grpo_jax.models.spec import ModelSpec
-from grpo_jax.models.weights import PublishedTensors, check_names, load_params
+from grpo_jax.models.weights import check_names
 from grpo_jax.parallel.mesh import AXES, make_mesh
-from grpo_jax.training import cold_start
-from grpo_jax.training.published import open_published, published_spec
-from grpo_jax.training.recipe import abstract_params
-from grpo_jax.training.trainer import RECIPES
+from grpo_jax.training.saved import CONVERTED, SavedModel, open_saved
 
 FORMS = ("huggingface", "checkpoint")
 DTYPES = ("float32", "bfloat16")
@@ -64,38 +53,6 @@ TOKENIZER_FILES = (
     "merges.txt",
 )
 """What else a published folder may hold; copied as it is."""
-
-_PARAMS = "params"
-
-
-class Model(NamedTuple):
-    """A model to convert.
-
-    Attributes:
-        description: What was found, for people.
-        config: Its ``config.json``.
-        write_tokenizer: Writes tokenizer and generation files into a folder.
-        tensors: Its published tensors, where it comes from a published file.
-        params: Its parameters, where training saved it.
-    """
-
-    description: str
-    config: dict[str, Any]
-    write_tokenizer: Callable[[Path], None]
-    tensors: PublishedTensors | None = None
-    params: Parameters | None = None
-
-    def published(self, spec: ModelSpec) -> Iterator[tuple[str, np.ndarray]]:
-        """The tensors under their published names, one after the other."""
-        if self.tensors is None:
-            assert self.params is not None, "a model has tensors or parameters"
-            yield from to_huggingface(self.params, spec).items()
-            return
-        sources = leaf_sources(spec)
-        check_names(self.tensors, spec, sources)
-        for source in sources:
-            for name in source.names:
-                yield name, self.tensors.read(name, tuple(slice(0, size) for size in source.stored_shape))
 
 
 def main() -> int:
@@ -125,7 +82,7 @@ def main() -> int:
     except (ValueError, OSError) as error:
         if hasattr(error, "exit_status"):
             raise
-        raise ConfigError(str(error)) from error
+        raise ConfigError(f"--source: {error}" if isinstance(error, ValueError) else str(error)) from error
     return 0
 
 
@@ -152,15 +109,14 @@ def convert(source: Path, target: Path, *, form: Any = "huggingface", dtype: Any
     unfinished = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}."))
     try:
         with jax.set_mesh(mesh):
-            model = open_model(source)
+            model = open_saved(source)
             spec = spec_from_huggingface(model.config)
             if form == "checkpoint":
-                params = model.params if model.tensors is None else _placed(model.tensors, spec)
-                with contextlib.closing(Checkpoints(unfinished / "checkpoints" / _PARAMS, 1)) as checkpoints:
-                    checkpoints.save(0, params, {})
+                with contextlib.closing(Checkpoints(unfinished / CONVERTED, 1)) as checkpoints:
+                    checkpoints.save(0, model.load(spec), {})
             else:
-                write_folder(unfinished, model.published(spec), dtype)
-        model.write_tokenizer(unfinished)
+                write_folder(unfinished, _published(model, spec), dtype)
+        _write_tokenizer(model, source, unfinished)
         config = {name: value for name, value in model.config.items() if name != "dtype"} | {"torch_dtype": dtype}
         (unfinished / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
         unfinished.chmod(0o755)
@@ -172,79 +128,22 @@ def convert(source: Path, target: Path, *, form: Any = "huggingface", dtype: Any
     return f"{target}: {parameters:,} parameters from {model.description}"
 
 
-def open_model(source: Path) -> Model:
-    """Finds out what a path holds.
-
-    Args:
-        source: See the module's docstring.
-
-    Returns:
-        The model.
-
-    Raises:
-        ValueError: for a path that holds none, or files that cannot be read.
-    """
-    if source.suffix == ".gguf":
-        reader = open_gguf(source)
-        files = from_gguf(reader, source)
-        return Model(str(source), config_of(reader), lambda to: write_files(files, to), GGUFTensors(reader))
-    if not source.is_dir():
-        raise ValueError(f"--source: {source} is neither a .gguf file nor a folder with {CONFIG} in it.")
-    config = read_config(source)
-    if "recipe" in config:
-        return _open_run(source, config)
-    if (source / SINGLE).exists() or (source / INDEX).exists():
-        return Model(str(source), config, lambda to: _copy_tokenizer(source, to), SafetensorsFolder(source))
-    if (source / "checkpoints" / _PARAMS).is_dir():
-        spec = spec_from_huggingface(config)
-        params = _restored(source / "checkpoints" / _PARAMS, abstract_params(spec))[1]
-        return Model(str(source), config, lambda to: _copy_tokenizer(source, to), params=params)
-    raise ValueError(
-        f"--source: {source} holds neither {SINGLE} nor {INDEX} nor checkpoints. Files of other kinds (.bin, .pt) must "
-        "be converted first."
-    )
+def _published(model: SavedModel, spec: ModelSpec) -> Iterator[tuple[str, np.ndarray]]:
+    """The tensors under their published names, one after the other."""
+    if model.tensors is None:
+        yield from to_huggingface(model.load(spec), spec).items()
+        return
+    sources = leaf_sources(spec)
+    check_names(model.tensors, spec, sources)
+    for source in sources:
+        for name in source.names:
+            yield name, model.tensors.read(name, tuple(slice(0, size) for size in source.stored_shape))
 
 
-def _open_run(folder: Path, values: dict[str, Any]) -> Model:
-    config = from_nested(RunConfig, values)
-    vocab_size = build_tokenizer(config.data.tokenizer).vocab_size
-    if config.model.path is None:
-        spec = spec_lib.from_config(config.model, vocab_size)
-        published = published_config(spec, config.data.max_prompt_tokens + config.rollout.max_new_tokens)
-    else:
-        original = open_published(Path(config.model.path))
-        spec, published = published_spec(original, config.model, vocab_size), original.config
-    files = published_files(config.data.tokenizer)
-    # Nothing may write to the folder meanwhile.
-    with RunFolder.open(folder, values, overrides={}) as run:
-        phases = {config.recipe: RECIPES[config.recipe], "cold_start": cold_start.make_recipe}
-        for phase, make_recipe in phases.items():
-            saved = run.checkpoints / phase
-            if saved.is_dir() and any(saved.iterdir()):
-                abstract = jax.eval_shape(make_recipe(config, spec).init, abstract_params(spec))
-                step, state = _restored(saved, abstract)
-                description = f"step {step} of {phase} in {folder}"
-                return Model(description, published, lambda to: write_files(files, to), params=state.params)
-    raise ValueError(f"--source: {folder} is a run without a checkpoint. Let it go on until its first one.")
-
-
-def _restored(folder: Path, abstract: Any) -> tuple[int, Any]:
-    mesh = jax.sharding.get_mesh()
-    placed = jax.tree.map(
-        lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=NamedSharding(mesh, jax.P())), abstract
-    )
-    with contextlib.closing(Checkpoints(folder, keep=2**31)) as checkpoints:
-        restored = checkpoints.restore(placed)
-    if restored is None:
-        raise ValueError(f"--source: {folder} holds no checkpoint.")
-    return restored.step, restored.state
-
-
-def _placed(tensors: PublishedTensors, spec: ModelSpec) -> Parameters:
-    return load_params(tensors, spec, abstract_params(spec))
-
-
-def _copy_tokenizer(source: Path, target: Path) -> None:
+def _write_tokenizer(model: SavedModel, source: Path, target: Path) -> None:
+    if model.tokenizer != str(source) or source.is_file():
+        write_files(published_files(model.tokenizer), target)
+        return
     for name in TOKENIZER_FILES:
         if (source / name).is_file():
             shutil.copyfile(source / name, target / name)

@@ -64,6 +64,24 @@ def before_stop(text: str, stops: Sequence[str]) -> str:
     return text[: min((text.find(stop) for stop in stops if stop in text), default=len(text))]
 
 
+def settled(text: str, stops: Sequence[str]) -> str:
+    """What can be shown of a completion that goes on: the part that no later token can change or cut off.
+
+    Args:
+        text: The decoded completion so far, without a stop in it.
+        stops: Stop texts.
+
+    Returns:
+        The text without a character whose last bytes are still missing, and without the beginning of a stop.
+
+    >>> settled("87 o", (" or",))
+    '87'
+    """
+    text = text.rstrip(REPLACEMENT)
+    begun = (length for stop in stops for length in range(1, len(stop)) if text.endswith(stop[:length]))
+    return text[: len(text) - max(begun, default=0)]
+
+
 def _check(tokenizer: Tokenizer, stop: str) -> None:
     try:
         written = tokenizer.decode(tokenizer.encode(stop))

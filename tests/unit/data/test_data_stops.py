@@ -11,7 +11,7 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers
 
 from grpo_jax.data.huggingface import BYTE_OF_CHARACTER, SIDE_FILES, HuggingFaceTokenizer, TokenizerFiles
 from grpo_jax.data.publication import published_files
-from grpo_jax.data.stops import before_stop, stop_table
+from grpo_jax.data.stops import before_stop, settled, stop_table
 from grpo_jax.data.tokenizer import ByteTokenizer, CharacterTokenizer
 
 MERGES = ["a b", "Ċ Ċ", "ab Ċ", "Ã ©", "b Ċ", "Ġ a", "© Ċ", "a ab"]
@@ -140,6 +140,25 @@ def test_bytes_of_tokens_add_up_to_the_text(name):
 )
 def test_what_is_left_of_a_text(text, stops, wanted):
     assert before_stop(text, stops) == wanted
+
+
+@given(
+    st.lists(st.sampled_from([*b"ab\n", *"é日".encode()]), max_size=8),
+    st.lists(st.sampled_from([*b"ab\n", *"é日".encode()]), max_size=8),
+    st.lists(st.sampled_from(["\n", "ab", "aab", "ba\n", "é", "bb日"]), max_size=3, unique=True),
+)
+def test_what_is_settled_never_changes(first, later, stops):
+    tokenizer = ByteTokenizer()
+    text = tokenizer.decode(first)
+    if all(stop not in text for stop in stops):
+        assert before_stop(tokenizer.decode(first + later), stops).startswith(settled(text, stops))
+
+
+def test_all_is_settled_that_can_be():
+    assert settled("aab", ["b\n", "ab\nx"]) == "a"
+    assert settled("ab", ["b"]) == "ab", "a stop of one character has no beginning"
+    assert settled(ByteTokenizer().decode("aé".encode()[:-1]), []) == "a"
+    assert settled(ByteTokenizer().decode("aaé".encode()[:-1]), ["aé"]) == "a"
 
 
 def test_a_stop_that_can_never_be_written_is_refused():

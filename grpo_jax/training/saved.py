@@ -1,0 +1,119 @@
+"""Whatever holds a model: published folders, GGUF files, run folders and converted checkpoints."""
+
+import contextlib
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+from jax.sharding import NamedSharding
+
+from grpo_jax.config import RunConfig, from_nested
+from grpo_jax.data.tokenizer import build_tokenizer
+from grpo_jax.io.checkpoint import Checkpoints
+from grpo_jax.io.run_folder import RunFolder
+from grpo_jax.models import spec as spec_lib
+from grpo_jax.models.architecture import published_config
+from grpo_jax.models.huggingface import spec_from_huggingface
+from grpo_jax.models.parameters import Parameters
+from grpo_jax.models.safetensors import CONFIG, INDEX, SINGLE, read_config
+from grpo_jax.models.spec import ModelSpec
+from grpo_jax.models.weights import PublishedTensors, load_params
+from grpo_jax.training import cold_start
+from grpo_jax.training.published import open_published, published_spec
+from grpo_jax.training.recipe import abstract_params
+from grpo_jax.training.trainer import RECIPES
+
+CONVERTED = Path("checkpoints", "params")
+"""Where a converted checkpoint has its parameters."""
+
+
+class SavedModel(NamedTuple):
+    """A model that was found.
+
+    Attributes:
+        description: What was found, for people.
+        config: Its ``config.json``.
+        tokenizer: Its tokenizer, as ``build_tokenizer`` takes it.
+        tensors: Its published tensors, where it comes from a published file.
+        params: Its parameters, where training saved it.
+    """
+
+    description: str
+    config: dict[str, Any]
+    tokenizer: str
+    tensors: PublishedTensors | None = None
+    params: Parameters | None = None
+
+    def load(self, spec: ModelSpec) -> Parameters:
+        """Its parameters on the mesh in use, read now where they are still on disk."""
+        if self.tensors is not None:
+            return load_params(self.tensors, spec, abstract_params(spec))
+        assert self.params is not None, "a model has tensors or parameters"
+        return self.params
+
+
+def open_saved(source: Path) -> SavedModel:
+    """Finds out what a path holds; on the mesh in use.
+
+    Args:
+        source: A folder with ``config.json`` and safetensors files; a ``.gguf`` file; a run folder, for the policy of
+            its newest checkpoint; a folder with a converted checkpoint.
+
+    Returns:
+        The model.
+
+    Raises:
+        ValueError: for a path that holds none, or files that cannot be read.
+        RunFolderInUse: for a run that is still going on.
+    """
+    if source.suffix == ".gguf":
+        published = open_published(source)
+        return SavedModel(str(source), published.config, str(source), published.tensors)
+    if not source.is_dir():
+        raise ValueError(f"{source} is neither a .gguf file nor a folder with {CONFIG} in it.")
+    config = read_config(source)
+    if "recipe" in config:
+        return _open_run(source, config)
+    if (source / SINGLE).exists() or (source / INDEX).exists():
+        return SavedModel(str(source), config, str(source), open_published(source).tensors)
+    if (source / CONVERTED).is_dir():
+        abstract = abstract_params(spec_from_huggingface(config))
+        return SavedModel(str(source), config, str(source), params=_restored(source / CONVERTED, abstract)[1])
+    raise ValueError(
+        f"{source} holds neither {SINGLE} nor {INDEX} nor checkpoints. Files of other kinds (.bin, .pt) must be "
+        "converted first."
+    )
+
+
+def _open_run(folder: Path, values: dict[str, Any]) -> SavedModel:
+    config = from_nested(RunConfig, values)
+    vocab_size = build_tokenizer(config.data.tokenizer).vocab_size
+    if config.model.path is None:
+        spec = spec_lib.from_config(config.model, vocab_size)
+        published = published_config(spec, config.data.max_prompt_tokens + config.rollout.max_new_tokens)
+    else:
+        original = open_published(Path(config.model.path))
+        spec, published = published_spec(original, config.model, vocab_size), original.config
+    # Nothing may write to the folder meanwhile.
+    with RunFolder.open(folder, values, overrides={}) as run:
+        phases = {config.recipe: RECIPES[config.recipe], "cold_start": cold_start.make_recipe}
+        for phase, make_recipe in phases.items():
+            saved = run.checkpoints / phase
+            if saved.is_dir() and any(saved.iterdir()):
+                abstract = jax.eval_shape(make_recipe(config, spec).init, abstract_params(spec))
+                step, state = _restored(saved, abstract)
+                description = f"step {step} of {phase} in {folder}"
+                return SavedModel(description, published, config.data.tokenizer, params=state.params)
+    raise ValueError(f"{folder} is a run without a checkpoint. Let it go on until its first one.")
+
+
+def _restored(folder: Path, abstract: Any) -> tuple[int, Any]:
+    mesh = jax.sharding.get_mesh()
+    placed = jax.tree.map(
+        lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=NamedSharding(mesh, jax.P())), abstract
+    )
+    with contextlib.closing(Checkpoints(folder, keep=2**31)) as checkpoints:
+        restored = checkpoints.restore(placed)
+    if restored is None:
+        raise ValueError(f"{folder} holds no checkpoint.")
+    return restored.step, restored.state
