@@ -53,7 +53,7 @@ def get_config() -> ConfigDict:
 
     config.data = ConfigDict(
         {
-            "task": "addition",  # addition, countdown, file
+            "task": "addition",  # addition, countdown, maximum, file
             # Task "file": a .jsonl or .parquet file, FOLDER[:SPLIT] that the datasets library saved, or
             # hf:OWNER/NAME[/SUBSET]:SPLIT on the Hugging Face hub.
             "path": config_dict.placeholder(str),
@@ -61,8 +61,9 @@ def get_config() -> ConfigDict:
             "problem_column": "problem",  # task "file"; a path such as prompt.0.content reaches into a column
             "answer_column": "answer",  # task "file"; likewise
             "answer_format": "plain",  # plain, gsm8k (what follows the last ####), boxed (in a solution's last box)
-            "digits": 3,  # task "addition": digits of each operand
+            "digits": 3,  # tasks "addition" and "maximum": digits of each operand
             "countdown_numbers": 3,  # task "countdown": numbers to combine
+            "maximum_examples": 2,  # task "maximum": solved problems in front of each, a line each
             "max_problems": 1_000_000,  # generated tasks: size of the pool that the splits are cut from
             "validation_problems": 256,  # looked at during the run
             "test_problems": 256,  # looked at before and after it, never to choose anything
@@ -100,6 +101,9 @@ def get_config() -> ConfigDict:
             "workers": 1,  # processes
             "deadline_seconds": 5.0,  # for one completion
             "worker_memory_mebibytes": 2048,  # address space of a worker
+            "numeric": {
+                "extraction": "answer_block",  # answer_block, whole (the whole text is the number)
+            },
             "math": {
                 # answer_block, boxed, final (block, else box, else a line "The answer is X"), whole
                 "extraction": "answer_block",
@@ -180,6 +184,7 @@ def get_config() -> ConfigDict:
             "top_k": 0,  # 0: off
             "top_p": 1.0,  # 1: off
             "decode_chunk_tokens": 16,  # tokens between two looks at which groups have ended
+            "stop": (),  # texts that end a completion, such as ("\n",); verifiers see what stands before them
         }
     )
 

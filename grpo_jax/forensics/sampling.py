@@ -8,8 +8,9 @@ from jax.sharding import NamedSharding
 
 from grpo_jax.models.decoder import PromptCache
 from grpo_jax.parallel import rules
+from grpo_jax.rollout.decoding import DecodeState, advance, start
 from grpo_jax.rollout.engine import SamplingParams, length_bucket
-from grpo_jax.rollout.jax_engine import DecodeState, JaxEngine, advance, start
+from grpo_jax.rollout.jax_engine import JaxEngine
 
 
 class LoweredSampling(NamedTuple):
@@ -34,7 +35,7 @@ def lower_sampling(
     """Lowers both programs on the mesh in use, for as many prompts as are sampled at once.
 
     Args:
-        engine: Needs no parameters.
+        engine: Needs no parameters; stop texts, whose table is small, are left out.
         params: Shapes of the policy's parameters.
         sampling: How to draw.
         prompts: B.
@@ -51,10 +52,11 @@ def lower_sampling(
         batch(jnp.int32, prompts, length_bucket(prompt_tokens)),
         batch(jnp.int32, prompts),
         batch(jnp.bool_, prompts),
+        None,
         key,
         static=static,
     )
     prompt_cache, state = started.out_info
     until = jax.ShapeDtypeStruct((), jnp.int32)
-    advanced = advance.lower(params, prompt_cache, state, until, key, static=static)
+    advanced = advance.lower(params, prompt_cache, state, until, None, key, static=static)
     return LoweredSampling(prompt_cache, state, started, advanced)

@@ -9,6 +9,7 @@ import jax
 
 from grpo_jax.config import ModelConfig
 from grpo_jax.data.gguf_tokenizer import open_gguf
+from grpo_jax.data.installed import located
 from grpo_jax.models.gguf import GGUFTensors, config_of
 from grpo_jax.models.huggingface import spec_from_huggingface
 from grpo_jax.models.huggingface.peft import lora_of
@@ -69,7 +70,7 @@ def open_policy(config: ModelConfig, vocab_size: int) -> tuple[Published | None,
         spec = from_config(config, vocab_size)
     else:
         try:
-            published = open_published(Path(config.path))
+            published = open_published(located(config.path))
         except (ValueError, OSError) as error:
             raise ValueError(
                 f"config.model.path: got {config.path!r}: {error} Models are not fetched by their name on a hub: "
