@@ -39,13 +39,28 @@ def get_config() -> ConfigDict:
             "compute_dtype": "float32",  # float32, bfloat16 (for accelerators; master parameters are float32 always)
             "remat": "none",  # what the backward pass keeps of a layer: none (everything), dots, full (its input only)
             "logprob_chunk_tokens": 1024,  # tokens whose logits exist at once
+            "attention_block_tokens": 512,  # queries of a row whose attention scores exist at once
+            "lora": {
+                "rank": 0,  # adapters of this rank are trained in the place of the whole model; 0: the whole model
+                "alpha": 32.0,  # adapters are multiplied by alpha / rank
+                # regular expression on the published names of matrices: q_proj, k_proj, v_proj, o_proj, gate_proj...
+                "targets": "[qkvo]_proj|(gate|up|down)_proj",
+                "rank_stabilized": False,  # multiply by alpha / sqrt(rank) instead
+                "dropout": 0.0,  # share of an adapter's input that is left out of each update's passes
+            },
         }
     )
 
     config.data = ConfigDict(
         {
             "task": "addition",  # addition, countdown, maximum, file
-            "path": config_dict.placeholder(str),  # task "file": JSONL or parquet with columns problem, answer
+            # Task "file": a .jsonl or .parquet file, FOLDER[:SPLIT] that the datasets library saved, or
+            # hf:OWNER/NAME[/SUBSET]:SPLIT on the Hugging Face hub.
+            "path": config_dict.placeholder(str),
+            "test_path": config_dict.placeholder(str),  # task "file": all test problems; not given: cut from path
+            "problem_column": "problem",  # task "file"; a path such as prompt.0.content reaches into a column
+            "answer_column": "answer",  # task "file"; likewise
+            "answer_format": "plain",  # plain, gsm8k (what follows the last ####), boxed (in a solution's last box)
             "digits": 3,  # tasks "addition" and "maximum": digits of each operand
             "countdown_numbers": 3,  # task "countdown": numbers to combine
             "maximum_examples": 2,  # task "maximum": solved problems in front of each, a line each

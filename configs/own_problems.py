@@ -7,9 +7,9 @@ weights never do on real problems. It shows the way your data takes; for learnin
 for a cold start (as the quickstart's has) or the policy has been trained before.
 
 A row has `problem` and `answer`, and may have `split` (train, validation or test, then all rows need it) and any other
-columns, which verifiers see. The reward is 1 for a completion that ends with `<answer>...</answer>` around the right
-number. Without `split`, each row goes to validation or test with 5% each, by a hash of its text: a few hundred rows at
-least.
+columns, which verifiers see; data.problem_column, data.answer_column and data.answer_format read other formats
+(docs/recipes.md). The reward is 1 for a completion that ends with `<answer>...</answer>` around the right number.
+Without `split`, each row goes to validation or test with 5% each, by a hash of its text: a few hundred rows at least.
 """
 
 from ml_collections import ConfigDict

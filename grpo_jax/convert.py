@@ -1,6 +1,6 @@
 """Converts models between published folders, GGUF files and what training saves.
 
-python -m grpo_jax.convert --source PATH --to FOLDER [--form huggingface|checkpoint] [--dtype float32|bfloat16]
+python -m grpo_jax.convert --source PATH --to FOLDER [--form huggingface|checkpoint|adapter] [--dtype float32|bfloat16]
 
   --source PATH         one of: a folder with config.json and safetensors files; a .gguf file, which is dequantized; a
                         run folder, for the policy of its newest checkpoint; a folder that --form checkpoint wrote
@@ -8,6 +8,8 @@ python -m grpo_jax.convert --source PATH --to FOLDER [--form huggingface|checkpo
   --form huggingface    (default) config.json, safetensors files and the tokenizer's files, as transformers reads them
   --form checkpoint     the same, with float32 parameters in checkpoints/params in the place of the safetensors files:
                         restored in parts onto any mesh
+  --form adapter        of a run with model.lora: its adapters alone, as the PEFT library and vLLM read them; in the
+                        other forms they are merged into the model
   --dtype               of safetensors files (default: float32, which is what is trained)
 
 Works on the CPU alone, whatever accelerators there are. Exit status: 0 done, 2 bad command line or model, 3 no usable
@@ -16,43 +18,28 @@ checkpoint, 5 the run is still going on, 6 the checkpoint is not that of the con
 
 import contextlib
 import json
+import math
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import jax
-import numpy as np
 from absl import flags
 
 from grpo_jax import cli
 from grpo_jax.config import ConfigError
-from grpo_jax.data.publication import published_files, write_files
 from grpo_jax.io.checkpoint import Checkpoints
-from grpo_jax.models.huggingface import leaf_sources, spec_from_huggingface, to_huggingface
-from grpo_jax.models.safetensors import CONFIG, write_folder
-from grpo_jax.models.spec import ModelSpec
-from grpo_jax.models.weights import check_names
+from grpo_jax.models.adapters import ADAPTERS
+from grpo_jax.models.huggingface import leaf_sources
+from grpo_jax.models.huggingface.peft import ADAPTER_CONFIG, ADAPTER_TENSORS, peft_config, peft_tensors
+from grpo_jax.models.safetensors import CONFIG, write_folder, write_tensors
 from grpo_jax.parallel.mesh import AXES, make_mesh
-from grpo_jax.training.saved import CONVERTED, SavedModel, open_saved
+from grpo_jax.training.stored import PARAMS, StoredModel, open_model
 
-FORMS = ("huggingface", "checkpoint")
+FORMS = ("huggingface", "checkpoint", "adapter")
 DTYPES = ("float32", "bfloat16")
-
-TOKENIZER_FILES = (
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "chat_template.jinja",
-    "generation_config.json",
-    "tokenizer.model",
-    "vocab.json",
-    "merges.txt",
-)
-"""What else a published folder may hold; copied as it is."""
 
 
 def main() -> int:
@@ -63,7 +50,7 @@ def main() -> int:
     values = flags.FlagValues()
     flags.DEFINE_string("source", None, "What to convert.", flag_values=values)
     flags.DEFINE_string("to", None, "New folder.", flag_values=values)
-    flags.DEFINE_string("form", "huggingface", "huggingface or checkpoint.", flag_values=values)
+    flags.DEFINE_string("form", "huggingface", "huggingface, checkpoint or adapter.", flag_values=values)
     flags.DEFINE_string("dtype", "float32", "float32 or bfloat16.", flag_values=values)
     command = cli.parse(sys.argv, values, config_required=False)
     if command.name or command.overrides:
@@ -74,15 +61,16 @@ def main() -> int:
     for flag, choices in (("form", FORMS), ("dtype", DTYPES)):
         if given[flag].value not in choices:
             raise ConfigError(f"--{flag}: got {given[flag].value!r}, wanted one of {', '.join(choices)}.")
-    if given.form == "checkpoint" and given.dtype != "float32":
-        raise ConfigError("--dtype: got 'bfloat16', wanted float32, since a checkpoint holds what is trained.")
+    if given.form != "huggingface" and given.dtype != "float32":
+        raise ConfigError("--dtype: got 'bfloat16', wanted float32: the other forms hold what is trained.")
     jax.config.update("jax_platforms", "cpu")
     try:
         print(convert(Path(given.source), Path(given.to), form=given.form, dtype=given.dtype))
     except (ValueError, OSError) as error:
         if hasattr(error, "exit_status"):
             raise
-        raise ConfigError(f"--source: {error}" if isinstance(error, ValueError) else str(error)) from error
+        named = str(error).startswith("--")
+        raise ConfigError(str(error) if named else f"--source: {error}") from error
     return 0
 
 
@@ -109,44 +97,47 @@ def convert(source: Path, target: Path, *, form: Any = "huggingface", dtype: Any
     unfinished = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}."))
     try:
         with jax.set_mesh(mesh):
-            model = open_saved(source)
-            spec = spec_from_huggingface(model.config)
-            if form == "checkpoint":
-                with contextlib.closing(Checkpoints(unfinished / CONVERTED, 1)) as checkpoints:
-                    checkpoints.save(0, model.load(spec), {})
-            else:
-                write_folder(unfinished, _published(model, spec), dtype)
-        _write_tokenizer(model, source, unfinished)
-        config = {name: value for name, value in model.config.items() if name != "dtype"} | {"torch_dtype": dtype}
-        (unfinished / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+            model = open_model(source)
+            parameters = _write(model, unfinished, form, dtype)
+        model.write_tokenizer(unfinished)
         unfinished.chmod(0o755)
         unfinished.rename(target)
     except BaseException:
         shutil.rmtree(unfinished)
         raise
-    parameters = sum(int(np.prod(part.shape)) for part in leaf_sources(spec))
     return f"{target}: {parameters:,} parameters from {model.description}"
 
 
-def _published(model: SavedModel, spec: ModelSpec) -> Iterator[tuple[str, np.ndarray]]:
-    """The tensors under their published names, one after the other."""
-    if model.tensors is None:
-        yield from to_huggingface(model.load(spec), spec).items()
-        return
-    sources = leaf_sources(spec)
-    check_names(model.tensors, spec, sources)
-    for source in sources:
-        for name in source.names:
-            yield name, model.tensors.read(name, tuple(slice(0, size) for size in source.stored_shape))
+def _write(model: StoredModel, folder: Path, form: Any, dtype: Any) -> int:
+    """Writes everything but the tokenizer; returns the number of parameters."""
+    if form == "adapter":
+        return _write_adapter(model, folder)
+    if form == "checkpoint":
+        with contextlib.closing(Checkpoints(folder / PARAMS, 1)) as checkpoints:
+            checkpoints.save(0, model.merged(), {})
+    else:
+        write_folder(folder, model.published(), dtype)
+    _write_json(
+        folder / CONFIG,
+        {name: value for name, value in model.config.items() if name != "dtype"} | {"torch_dtype": dtype},
+    )
+    return sum(math.prod(source.shape) for source in leaf_sources(model.spec))
 
 
-def _write_tokenizer(model: SavedModel, source: Path, target: Path) -> None:
-    if model.tokenizer != str(source) or source.is_file():
-        write_files(published_files(model.tokenizer), target)
-        return
-    for name in TOKENIZER_FILES:
-        if (source / name).is_file():
-            shutil.copyfile(source / name, target / name)
+def _write_adapter(model: StoredModel, folder: Path) -> int:
+    if model.params is None or ADAPTERS not in model.params:
+        raise ValueError(
+            f"--form: got 'adapter', but {model.description} has no adapters, wanted a run with model.lora.rank "
+            "above 0. Leave --form out to convert the whole model."
+        )
+    tensors = peft_tensors(model.params, model.spec)
+    write_tensors(folder / ADAPTER_TENSORS, tensors)
+    _write_json(folder / ADAPTER_CONFIG, peft_config(model.spec, model.base))
+    return sum(array.size for array in tensors.values())
+
+
+def _write_json(path: Path, values: dict[str, Any]) -> None:
+    path.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

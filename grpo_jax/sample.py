@@ -47,7 +47,7 @@ from grpo_jax.records import Completion, FinishReason
 from grpo_jax.rollout.engine import SamplingParams
 from grpo_jax.rollout.jax_engine import JaxEngine
 from grpo_jax.training.collect import decoded
-from grpo_jax.training.saved import SavedModel, open_saved
+from grpo_jax.training.stored import StoredModel, open_model
 
 INSTALLED = {"smollm2-135m": smollm2_135m}
 """Models that are found by a name."""
@@ -61,7 +61,7 @@ CHUNK_TOKENS = 4
 class Sampler:
     """A model with its tokenizer, on the mesh in use."""
 
-    def __init__(self, model: SavedModel, tokenizer: Tokenizer, compute_dtype: Any, completions: int) -> None:
+    def __init__(self, model: StoredModel, tokenizer: Tokenizer, compute_dtype: Any, completions: int) -> None:
         """Loads the model.
 
         Args:
@@ -80,7 +80,7 @@ class Sampler:
             chunk_tokens=CHUNK_TOKENS,
             tokenizer=tokenizer,
         )
-        self._engine.sync(model.load(spec), 0)
+        self._engine.sync(model.merged(), 0)
 
     def stream(
         self, prompt: Sequence[int], sampling: SamplingParams, key: jax.Array, show: Callable[[str], object]
@@ -182,7 +182,7 @@ def _check(given: flags.FlagValues) -> None:
 
 def _sample(given: flags.FlagValues) -> None:
     started = time.perf_counter()
-    model = open_saved(INSTALLED[given.model]() if given.model in INSTALLED else Path(given.model))
+    model = open_model(INSTALLED[given.model]() if given.model in INSTALLED else Path(given.model))
     tokenizer = build_tokenizer(model.tokenizer, chat=given.chat)
     prompt = tokenizer.encode_prompt(_prompt_text(given, model))
     if not prompt:
@@ -222,7 +222,7 @@ def _check_stops(stops: Sequence[str], tokenizer: Tokenizer) -> None:
         raise ConfigError(f"--stop: {error}") from error
 
 
-def _prompt_text(given: flags.FlagValues, model: SavedModel) -> str:
+def _prompt_text(given: flags.FlagValues, model: StoredModel) -> str:
     text = sys.stdin.read() if given.prompt == "-" else given.prompt
     if not given.chat:
         return text

@@ -17,7 +17,6 @@ once. Exit status: 0 done or stopped and saved, 2 bad command line or configurat
 import importlib.metadata
 import json
 import logging
-import math
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -33,9 +32,10 @@ from grpo_jax.io import plots
 from grpo_jax.io.display import Display
 from grpo_jax.io.metrics import read_metrics, write_summary
 from grpo_jax.io.run_folder import RunFolder, default_workdir
+from grpo_jax.models.adapters import init_adapters
+from grpo_jax.models.parameters import count
 from grpo_jax.rollout.jax_engine import JaxEngine
 from grpo_jax.training import setup
-from grpo_jax.training.recipe import abstract_params
 from grpo_jax.training.trainer import Trainer
 from grpo_jax.verifiers.pool import VerifierPool, open_pool
 
@@ -122,11 +122,15 @@ def _finished(workdir: Path, config: RunConfig) -> bool:
 
 
 def _announce(parts: setup.Parts, folder: RunFolder, display: Display, facts: Mapping[str, str]) -> None:
-    parameters = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(abstract_params(parts.spec)))
+    parameters = count(parts.spec)
+    trained = ""
+    if parts.spec.lora:
+        adapters = jax.eval_shape(lambda: init_adapters(jax.random.key(0), parts.spec))
+        trained = f", adapters of {sum(leaf.size for leaf in jax.tree.leaves(adapters)):,} are trained"
     mesh = ", ".join(f"{axis} {size}" for axis, size in parts.mesh.shape.items() if size > 1) or "one device"
     problems = ", ".join(f"{len(parts.task.problems(split)):,} {split}" for split in SPLITS)
     display.note(f"run folder   {folder.path}")
-    display.note(f"policy       {parameters:,} parameters on {jax.devices()[0].device_kind} ({mesh})")
+    display.note(f"policy       {parameters:,} parameters{trained} on {jax.devices()[0].device_kind} ({mesh})")
     display.note(f"problems     {problems}")
     for name, fact in facts.items():
         display.note(f"{name:<12} {fact}")

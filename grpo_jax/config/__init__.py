@@ -10,7 +10,7 @@ from typing import Literal
 from grpo_jax.config.algorithm import AlgorithmConfig
 from grpo_jax.config.checks import ConfigError, Section, require
 from grpo_jax.config.data import DataConfig
-from grpo_jax.config.model import ModelConfig
+from grpo_jax.config.model import LoRAConfig, ModelConfig
 from grpo_jax.config.ppo import PPOConfig, refuse_unread
 from grpo_jax.config.sections import (
     CheckpointConfig,
@@ -32,6 +32,7 @@ __all__ = [
     "CurriculumConfig",
     "DataConfig",
     "EvaluationConfig",
+    "LoRAConfig",
     "MeshConfig",
     "ModelConfig",
     "OptimizerConfig",

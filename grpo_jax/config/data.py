@@ -7,6 +7,8 @@ from typing import Literal
 
 from grpo_jax.config.checks import Section, fail, require
 
+_COLUMN_KEYS = ("problem_column", "answer_column", "answer_format")
+
 
 @dataclasses.dataclass(frozen=True)
 class DataConfig(Section):
@@ -14,6 +16,10 @@ class DataConfig(Section):
 
     task: Literal["addition", "countdown", "maximum", "file"] = "addition"
     path: str | None = None
+    test_path: str | None = None
+    problem_column: str = "problem"
+    answer_column: str = "answer"
+    answer_format: Literal["plain", "gsm8k", "boxed"] = "plain"
     digits: int = 3
     countdown_numbers: int = 3
     maximum_examples: int = 2
@@ -39,14 +45,12 @@ class DataConfig(Section):
                 "a .jsonl or .parquet file, since data.task is 'file'",
                 "Add --config.data.path=FILE.",
             )
-        else:
-            require(
-                self.path is None,
-                f"{path}.path",
-                self.path,
-                f"None, since data.task is {self.task!r}",
-                "Set data.task to 'file' to read it.",
-            )
+        for name in () if self.task == "file" else ("path", "test_path", *_COLUMN_KEYS):
+            value, default = getattr(self, name), getattr(DataConfig, name)
+            wanted = f"{default!r}, since data.task is {self.task!r}"
+            require(value == default, f"{path}.{name}", value, wanted, "Set data.task to 'file' to read it.")
+        for name in ("problem_column", "answer_column"):
+            require(getattr(self, name) != "", f"{path}.{name}", "", "a column's name")
         require(1 <= self.digits <= 9, f"{path}.digits", self.digits, "1 to 9")
         require(2 <= self.countdown_numbers <= 6, f"{path}.countdown_numbers", self.countdown_numbers, "2 to 6")
         examples, default = self.maximum_examples, DataConfig.maximum_examples

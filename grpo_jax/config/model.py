@@ -1,12 +1,39 @@
 """Configuration of the policy: its architecture and how it is computed."""
 
 import dataclasses
+import re
 from typing import Literal
 
-from grpo_jax.config.checks import Section, require
+from grpo_jax.config.checks import Section, fail, require
 
-PUBLISHED_MODEL_KEYS = ("path", "compute_dtype", "remat", "logprob_chunk_tokens")
+PUBLISHED_MODEL_KEYS = ("path", "compute_dtype", "remat", "logprob_chunk_tokens", "attention_block_tokens", "lora")
 """Keys of ``model`` that a published model leaves open."""
+
+
+@dataclasses.dataclass(frozen=True)
+class LoRAConfig(Section):
+    """Low-rank adapters that are trained in the place of the whole model; rank 0 leaves them out."""
+
+    rank: int = 0
+    alpha: float = 32.0
+    targets: str = "[qkvo]_proj|(gate|up|down)_proj"
+    rank_stabilized: bool = False
+    dropout: float = 0.0
+
+    def validate(self, path: str) -> None:
+        """Refuses settings of adapters that there are none of."""
+        self._at_least(path, 0, "rank")
+        self._positive(path, "alpha")
+        self._share(path, "dropout")
+        require(self.dropout < 1, f"{path}.dropout", self.dropout, "less than 1")
+        try:
+            re.compile(self.targets)
+        except re.error as error:
+            fail(f"{path}.targets", self.targets, f"a regular expression ({error})")
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            wanted = f"{field.default!r}, its default, since {path}.rank is 0: there are no adapters"
+            require(self.rank > 0 or value == field.default, f"{path}.{field.name}", value, wanted)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,11 +63,13 @@ class ModelConfig(Section):
     compute_dtype: Literal["float32", "bfloat16"] = "float32"
     remat: Literal["none", "dots", "full"] = "none"
     logprob_chunk_tokens: int = 1024
+    attention_block_tokens: int = 512
+    lora: LoRAConfig = dataclasses.field(default_factory=LoRAConfig)
 
     def validate(self, path: str) -> None:
         """Refuses sizes that do not fit together, and settings that nothing would read."""
         self._at_least(path, 1, "num_layers", "d_model", "num_heads", "num_kv_heads", "head_dim", "d_ff")
-        self._at_least(path, 1, "logprob_chunk_tokens", "rope_original_max_positions")
+        self._at_least(path, 1, "logprob_chunk_tokens", "attention_block_tokens", "rope_original_max_positions")
         self._at_least(path, 0, "vocab_size", "init_std", "embedding_init_std")
         self._positive(path, "rope_theta", "rope_scaling_factor", "rope_low_freq_factor", "norm_epsilon")
         require(
@@ -63,6 +92,7 @@ class ModelConfig(Section):
             "1, since rope_scaling is 'none'",
             "Set rope_scaling to 'linear' or 'llama3'.",
         )
+        self.lora.validate(f"{path}.lora")
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             wanted = f"{field.default!r}, its default, since model.path brings its own architecture"

@@ -1,18 +1,15 @@
-"""Problems from a JSONL or parquet file."""
+"""Problems from files and from data sets of the Hugging Face library."""
 
-import json
 import logging
-import math
-import numbers
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import Any, NamedTuple
+from collections.abc import Sequence
 
 import numpy as np
 
 from grpo_jax.config import ConfigError, DataConfig
-from grpo_jax.data.splits import SPLITS, Split, hash_split, text_hashes
+from grpo_jax.data.rows import BadRow, Row, checked_rows, normalized
+from grpo_jax.data.sources import Source, open_source
+from grpo_jax.data.splits import SPLITS, Split, hash_order, hash_split, text_hashes
 from grpo_jax.records import Problem
 
 LISTED_ROWS = 20
@@ -26,40 +23,38 @@ NO_DEMONSTRATIONS = (
 _logger = logging.getLogger(__name__)
 
 
-class BadRow(NamedTuple):
-    """A row that is no problem. ``reason`` is one of few phrases, ``detail`` belongs to the row."""
-
-    row: int
-    reason: str
-    detail: str = ""
-
-
 class FileTask:
-    """Problems of a file with the columns ``problem`` and ``answer``; every other column goes to ``extra``.
+    """Problems of a file; columns besides the problem's and the answer's go to ``extra``.
 
     The column ``split`` (train, validation or test) decides where a row belongs; without that column, the hash of
-    the problem's text does. ``validation_problems`` and ``test_problems`` are upper bounds here.
+    the problem's text does. With ``test_path`` all test problems come from there, and what the other file shares with
+    it is left out. ``validation_problems`` and ``test_problems`` are upper bounds here.
     """
 
     name = "file"
 
     def __init__(self, config: DataConfig):
-        """Reads the whole file.
+        """Reads everything.
 
         Args:
-            config: Its ``path``, ``bad_rows``, ``prompt_template`` and the sizes of the held-out sets are used.
+            config: What names the files, their columns and the sizes of the held-out sets.
 
         Raises:
             ConfigError: for a file that is missing or of another kind, for bad rows, or where a split is empty.
         """
         assert config.path is not None, "DataConfig.validate asks for a path"
-        path = Path(config.path).expanduser().resolve()
-        rows, bad_rows = _check_rows(read_rows(path))
-        _report_bad_rows(bad_rows, path, config)
-        if not rows:
-            raise ConfigError(f"config.data.path: {path} has no usable row. Wanted 'problem' and 'answer' in each.")
-        self._problems = _split(rows, path, config)
-        _logger.info("%s: %s", path, ", ".join(f"{len(self._problems[split])} {split}" for split in SPLITS))
+        source = open_source(config.path, "data.path")
+        if config.test_path is None:
+            self._problems = _split(_usable(source, config, SPLITS), source, config, SPLITS)
+        else:
+            held_out = open_source(config.test_path, "data.test_path")
+            test_rows = _usable(held_out, config, ())
+            rows = _uncontaminated(_usable(source, config, ("train", "validation")), test_rows, source, held_out)
+            self._problems = _split(rows, source, config, ("train", "validation"))
+            # One file may be called like the other one.
+            kept = _sampled(test_rows, config.test_problems)
+            self._problems["test"] = [_problem(row, f"test/{held_out.label}", config) for row in kept]
+        _logger.info("%s: %s", source.name, ", ".join(f"{len(self._problems[split])} {split}" for split in SPLITS))
 
     def problems(self, split: Split) -> Sequence[Problem]:
         """Returns the problems of a split in the order of the file."""
@@ -70,138 +65,36 @@ class FileTask:
         raise ConfigError(NO_DEMONSTRATIONS.format(task="file"))
 
 
-def read_rows(path: Path) -> Iterator[tuple[int, Any]]:
-    """Reads the rows of a file; a line that is no JSON comes as a ``BadRow``.
-
-    Args:
-        path: A ``.jsonl`` or ``.parquet`` file.
-
-    Yields:
-        Row number, counted from 1 (in JSONL the number of the line), and the row.
-
-    Raises:
-        ConfigError: for a file that is missing or of another kind, or when pyarrow is needed and missing.
-    """
-    if not path.is_file():
-        raise ConfigError(f"config.data.path: no file at {path}. Wanted an existing .jsonl or .parquet file.")
-    if path.suffix == ".jsonl":
-        return _read_jsonl(path)
-    if path.suffix == ".parquet":
-        return _read_parquet(path)
-    raise ConfigError(f"config.data.path: got {path}, wanted a file that ends in .jsonl or .parquet.")
-
-
-def _read_jsonl(path: Path) -> Iterator[tuple[int, Any]]:
-    with path.open("rb") as lines:
-        for number, line in enumerate(lines, start=1):
-            if not line.strip():
-                continue
-            try:
-                yield number, json.loads(line)
-            except (ValueError, RecursionError) as error:
-                yield number, BadRow(number, "not JSON", str(error))
-
-
-def _read_parquet(path: Path) -> Iterator[tuple[int, Any]]:
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError as error:
+def _usable(source: Source, config: DataConfig, splits: Sequence[Split]) -> list[Row]:
+    """The rows of a source; a column ``split`` may hold ``splits``, and is nothing special where there are none."""
+    usable, bad_rows = checked_rows(source.rows, config)
+    if splits and any(row.columns.get("split") is not None for row in usable):
+        for row in usable:
+            split = row.columns.get("split")
+            if split not in splits:
+                bad_rows.append(BadRow(row.number, f"split is not one of {', '.join(splits)}", f"got {split!r}"))
+        usable = [row for row in usable if row.columns.get("split") in splits]
+    bad_rows.sort()
+    if not usable:
+        first = f" The first, {bad_rows[0]}." if bad_rows else ""
         raise ConfigError(
-            f"config.data.path: {path} needs pyarrow, which is not installed. Run `pip install 'grpo-jax[parquet]'` "
-            "or convert the file to .jsonl."
-        ) from error
-    try:
-        with pyarrow.parquet.ParquetFile(path) as table:
-            number = 0
-            for batch in table.iter_batches():
-                for row in batch.to_pylist():
-                    number += 1
-                    yield number, row
-    except (pyarrow.ArrowInvalid, UnicodeDecodeError) as error:
-        raise ConfigError(f"config.data.path: {path} is not a readable parquet file: {error}.") from error
+            f"config.{source.key}: {source.name} has no usable row.{first} Wanted {config.problem_column!r} and "
+            f"{config.answer_column!r} in each; data.problem_column, data.answer_column and data.answer_format say so."
+        )
+    _report_bad_rows(bad_rows, source, config)
+    return usable
 
 
-def _check_rows(rows: Iterator[tuple[int, Any]]) -> tuple[list[tuple[int, dict[str, Any]]], list[BadRow]]:
-    """Returns usable rows, with their numbers and with the answer as text, and the bad ones."""
-    usable: list[tuple[int, dict[str, Any]]] = []
-    bad_rows: list[BadRow] = []
-    first_seen: dict[str, int] = {}
-    for number, row in rows:
-        checked = _usable_row(number, row)
-        if isinstance(checked, BadRow):
-            bad_rows.append(checked)
-            continue
-        first = first_seen.setdefault(checked["problem"], number)
-        if first != number:
-            bad_rows.append(BadRow(number, "duplicate problem", f"same as row {first}"))
-        else:
-            usable.append((number, checked))
-    if any(row.get("split") is not None for _, row in usable):
-        for number, row in usable:
-            if row.get("split") not in SPLITS:
-                bad_rows.append(BadRow(number, f"split is not one of {', '.join(SPLITS)}", f"got {row.get('split')!r}"))
-        usable = [(number, row) for number, row in usable if row.get("split") in SPLITS]
-    return usable, sorted(bad_rows)
-
-
-def _usable_row(number: int, row: Any) -> dict[str, Any] | BadRow:
-    """Returns the row with its answer as text, or what is wrong with it."""
-    if isinstance(row, BadRow):
-        return row
-    if not isinstance(row, dict):
-        return BadRow(number, "not an object", f"got {type(row).__name__}")
-    problem, answer = row.get("problem"), row.get("answer")
-    if problem is None:
-        return BadRow(number, "no problem")
-    if not isinstance(problem, str):
-        return BadRow(number, "problem is not text", f"got {type(problem).__name__}")
-    if not problem.strip():
-        return BadRow(number, "empty problem")
-    fault = _answer_fault(number, answer) or _unicode_fault(number, f"{problem}{answer}") or _extra_fault(number, row)
-    return fault or {**row, "answer": str(answer)}
-
-
-def _answer_fault(number: int, answer: Any) -> BadRow | None:
-    if answer is None or (isinstance(answer, str) and not answer.strip()):
-        return BadRow(number, "no answer")
-    if isinstance(answer, bool) or not isinstance(answer, (str, numbers.Number)):
-        return BadRow(number, "answer is neither text nor a number", f"got {type(answer).__name__}")
-    if isinstance(answer, float) and not math.isfinite(answer):
-        return BadRow(number, "answer is not finite", f"got {answer}")
-    return None
-
-
-def _extra_fault(number: int, row: dict[str, Any]) -> BadRow | None:
-    try:
-        json.dumps(row, allow_nan=False)
-    except (TypeError, ValueError, RecursionError) as error:
-        # A verifier runs in another process and gets the row as JSON.
-        return BadRow(number, "a column that JSON cannot hold", str(error))
-    return None
-
-
-def _unicode_fault(number: int, text: str) -> BadRow | None:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        # JSON can write half of a surrogate pair, which no tokenizer can take.
-        return BadRow(number, "not valid Unicode")
-    return None
-
-
-def _report_bad_rows(bad_rows: Sequence[BadRow], path: Path, config: DataConfig) -> None:
+def _report_bad_rows(bad_rows: Sequence[BadRow], source: Source, config: DataConfig) -> None:
     if not bad_rows:
         return
     if config.bad_rows == "skip":
-        counts = Counter(bad.reason for bad in bad_rows)
-        _logger.warning(
-            "%s: skipped %d bad rows: %s", path, len(bad_rows), ", ".join(f"{n} {why}" for why, n in counts.items())
-        )
+        counts = ", ".join(f"{n} {why}" for why, n in Counter(bad.reason for bad in bad_rows).items())
+        _logger.warning("%s: skipped %d bad rows: %s", source.name, len(bad_rows), counts)
         return
     raise listed_error(
-        f"config.data.path: {path} has {len(bad_rows)} bad rows",
-        [f"row {bad.row}: {bad.reason}{f' ({bad.detail})' if bad.detail else ''}" for bad in bad_rows],
+        f"config.{source.key}: {source.name} has {len(bad_rows)} bad rows",
+        [str(bad) for bad in bad_rows],
         "Correct them, or set data.bad_rows to 'skip' to leave them out.",
     )
 
@@ -213,31 +106,56 @@ def listed_error(what: str, items: Sequence[str], remedy: str) -> ConfigError:
     return ConfigError(f"{what}:{listed}{more}\n{remedy}")
 
 
-def _split(rows: list[tuple[int, dict[str, Any]]], path: Path, config: DataConfig) -> dict[Split, list[Problem]]:
-    from_column = rows[0][1].get("split") is not None
-    if from_column:
-        chosen = {split: [i for i, (_, row) in enumerate(rows) if row["split"] == split] for split in SPLITS}
+def _uncontaminated(rows: list[Row], test_rows: list[Row], source: Source, held_out: Source) -> list[Row]:
+    """The rows whose problem is not a test problem too."""
+    known = {normalized(row.problem) for row in test_rows}
+    kept = [row for row in rows if normalized(row.problem) not in known]
+    if not kept:
+        raise ConfigError(
+            f"config.data.test_path: every problem of {source.name} is in {held_out.name} too, and none is left to "
+            "train on. Name another file, or leave test_path out to have test problems cut from data.path."
+        )
+    if len(kept) < len(rows):
+        _logger.warning(
+            "%s: left out %d problems that are test problems of %s too",
+            source.name,
+            len(rows) - len(kept),
+            held_out.name,
+        )
+    return kept
+
+
+def _sampled(rows: list[Row], limit: int) -> list[Row]:
+    """At most so many rows, a fair sample that depends on the problems alone, in the order of the file."""
+    order = hash_order(text_hashes((row.problem for row in rows), len(rows)))
+    return [rows[index] for index in sorted(order[:limit].tolist())]
+
+
+def _split(rows: list[Row], source: Source, config: DataConfig, splits: Sequence[Split]) -> dict[Split, list[Problem]]:
+    if rows[0].columns.get("split") is not None:
+        chosen = {split: [i for i, row in enumerate(rows) if row.columns["split"] == split] for split in splits}
         remedy = "Mark some rows as such in the column 'split', or remove the column to split by a hash of the text."
     else:
-        hashed = hash_split(text_hashes((row["problem"] for _, row in rows), len(rows)))
-        chosen = {split: hashed[split].tolist() for split in SPLITS}
-        remedy = "Add rows (a hash of the text holds out 5% for each) or a column 'split' with train, validation, test."
+        hashed = hash_split(text_hashes((row.problem for row in rows), len(rows)), held_out=splits[1:])
+        chosen = {split: hashed[split].tolist() for split in splits}
+        remedy = f"Add rows (a hash of the text holds out 5% for each) or a column 'split' with {', '.join(splits)}."
     limits = {"train": len(rows), "validation": config.validation_problems, "test": config.test_problems}
     problems: dict[Split, list[Problem]] = {}
-    for split in SPLITS:
+    for split in splits:
         if not chosen[split]:
             raise ConfigError(
-                f"config.data.path: none of the {len(rows)} rows of {path} is a {split} problem. {remedy}"
+                f"config.{source.key}: none of the {len(rows)} rows of {source.name} is a {split} problem. {remedy}"
             )
         kept = sorted(chosen[split][: limits[split]])
-        problems[split] = [_problem(*rows[row], path, config.prompt_template) for row in kept]
+        problems[split] = [_problem(rows[row], source.label, config) for row in kept]
     return problems
 
 
-def _problem(number: int, row: Mapping[str, Any], path: Path, template: str) -> Problem:
+def _problem(row: Row, label: str, config: DataConfig) -> Problem:
+    taken = (config.problem_column, config.answer_column)
     return Problem(
-        identifier=f"{path.name}:{number}",
-        prompt=template.replace("{problem}", row["problem"]),
-        answer=row["answer"],
-        extra={name: value for name, value in row.items() if name not in ("problem", "answer")},
+        identifier=f"{label}:{row.number}",
+        prompt=config.prompt_template.replace("{problem}", row.problem),
+        answer=row.answer,
+        extra={name: value for name, value in row.columns.items() if name not in taken},
     )

@@ -39,29 +39,43 @@ def text_hashes(texts: Iterable[str], count: int) -> np.ndarray:
     return np.fromiter((zlib.crc32(text.encode()) for text in texts), np.uint64, count)
 
 
-def hash_split(hashes: np.ndarray, order_hashes: np.ndarray | None = None) -> dict[Split, np.ndarray]:
+def hash_order(hashes: np.ndarray) -> np.ndarray:
+    """Row numbers in a pseudo-random order that depends on the hashes alone, so that the first n are a fair sample.
+
+    Args:
+        hashes: Result of ``text_hashes``.
+
+    Returns:
+        int64 array with every row number once.
+    """
+    # CRC-32 is linear over bits: without the multiplication, the smallest hashes would share parities of their text.
+    return np.argsort(hashes * _SCRAMBLE % np.uint64(2**32), kind="stable")
+
+
+def hash_split(
+    hashes: np.ndarray, order_hashes: np.ndarray | None = None, held_out: Sequence[Split] = SPLITS[1:]
+) -> dict[Split, np.ndarray]:
     """Splits rows by hash bucket.
 
     Args:
         hashes: Result of ``text_hashes``; rows with the same hash share a split.
         order_hashes: Hashes that order the held-out rows, ``hashes`` by default.
+        held_out: Splits that get their buckets; the rows of the other ones are trained on.
 
     Returns:
         Row numbers by split. The held-out rows are in a pseudo-random order that depends on the hashes alone, so the
         first n of them are a fixed fair sample; the training rows keep their order.
     """
     bucket = hashes % HASH_BUCKETS
-    # CRC-32 is linear over bits: without the multiplication, the smallest hashes would share parities of their text.
-    order_hashes = hashes if order_hashes is None else order_hashes
-    order = np.argsort(order_hashes * _SCRAMBLE % np.uint64(2**32), kind="stable")
+    order = hash_order(hashes if order_hashes is None else order_hashes)
+    trained = np.ones(len(hashes), bool)
     rows: dict[Split, np.ndarray] = {}
-    for split in SPLITS:
-        if split == "train":
-            rows[split] = np.flatnonzero(bucket >= sum(map(len, HELD_OUT_BUCKETS.values())))
-        else:
-            buckets = HELD_OUT_BUCKETS[split]
-            rows[split] = order[(bucket[order] >= buckets.start) & (bucket[order] < buckets.stop)]
-    return rows
+    for split in held_out:
+        buckets = HELD_OUT_BUCKETS[split]
+        within = (bucket >= buckets.start) & (bucket < buckets.stop)
+        trained &= ~within
+        rows[split] = order[within[order]]
+    return {"train": np.flatnonzero(trained), **rows}
 
 
 def fixed_splits(

@@ -6,7 +6,15 @@ from typing import Any
 from grpo_jax.models.huggingface import spec_from_huggingface
 from grpo_jax.models.spec import ModelSpec, RopeScaling
 
-_ELSEWHERE = ("compute_dtype", "remat", "logprob_chunk_tokens", "init_std", "embedding_init_std")
+_ELSEWHERE = (
+    "compute_dtype",
+    "remat",
+    "logprob_chunk_tokens",
+    "attention_block_tokens",
+    "init_std",
+    "embedding_init_std",
+    "lora",
+)
 """Fields that say how a spec is computed and begun, not what it computes."""
 
 

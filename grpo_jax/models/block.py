@@ -1,14 +1,14 @@
 """One layer of the decoder: what parameters it has, and what it computes from them."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
 from grpo_jax.models import layers, mla, moe, rotary
-from grpo_jax.models.declaration import Declaration, initializers
+from grpo_jax.models.declaration import Declaration, Reader, initializers
 from grpo_jax.models.spec import ModelSpec
 
 Attend = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
@@ -96,49 +96,60 @@ class Block(nn.Module):
         table = declarations(self.spec, self.routed)
         return {name: self.param(name, one.initializer, one.shape, jnp.float32) for name, one in table.items()}
 
-    def __call__(self, x: jax.Array, rotation: tuple[jax.Array, jax.Array], attend: Attend) -> tuple[jax.Array, Extras]:
+    def __call__(
+        self,
+        x: jax.Array,
+        rotation: tuple[jax.Array, jax.Array],
+        attend: Attend,
+        adapters: dict[str, layers.Adapter],
+    ) -> tuple[jax.Array, Extras]:
         """Returns the layer's output, what a cache keeps of the new positions, and how they were routed."""
         spec, parameters = self.spec, self.parameters()
 
         def weight(name: str) -> jax.Array:
             return parameters[name].astype(x.dtype)
 
+        def projection(name: str) -> layers.Projection:
+            return layers.Projection(weight(name), adapters.get(name))
+
         def norm(name: str, y: jax.Array) -> jax.Array:
             scale = parameters[name] + spec.norm_offset if spec.norm_offset else parameters[name]
             return layers.rms_norm(y, scale, spec.norm_epsilon)
 
+        read = Reader(spec, weight, projection, norm)
         hidden = norm("attention_norm", x)
         if spec.latent:
-            read = mla.Reader(spec, weight, norm)
             added, key, value = mla.attended(read, hidden, rotation, attend, absorbed=self.absorbed)
         else:
-            added, key, value = self._attended(weight, norm, hidden, rotation, attend)
+            added, key, value = _attended(read, hidden, rotation, attend)
         x = x + norm("post_attention_norm", added) if spec.post_norms else x + added
         hidden = norm("mlp_norm", x)
         routing = None
         if self.routed:
             added, routing = moe.feed_forward(spec, parameters, hidden)
         else:
-            added = layers.feed_forward(hidden, (weight("gate"), weight("up"), weight("down")), spec.activation)
+            added = layers.feed_forward(
+                hidden, (projection("gate"), projection("up"), projection("down")), spec.activation
+            )
         x = x + norm("post_mlp_norm", added) if spec.post_norms else x + added
         return x, Extras(key, value, routing)
 
-    def _attended(
-        self, weight: Any, norm: Any, hidden: jax.Array, rotation: tuple[jax.Array, jax.Array], attend: Attend
-    ) -> tuple[jax.Array, jax.Array, jax.Array]:
-        spec = self.spec
-        query = jnp.einsum("...D,DKJC->...KJC", hidden, weight("query"))
-        key = jnp.einsum("...D,DKC->...KC", hidden, weight("key"))
-        value = jnp.einsum("...D,DKC->...KC", hidden, weight("value"))
-        if spec.qkv_bias:
-            query = query + weight("query_bias")[None, None]
-            key = key + weight("key_bias")[None, None]
-            value = value + weight("value_bias")[None, None]
-        if spec.qk_norm:
-            query, key = norm("query_norm", query), norm("key_norm", key)
-        cosine, sine = rotation
-        query = rotary.rotate(query, cosine[..., None, :], sine[..., None, :])
-        key = rotary.rotate(key, cosine, sine)
-        out = attend(query * spec.query_scale, key, value)
-        added = jnp.einsum("...KJC,KJCD->...D", out, weight("output"), out_sharding=layers.residual_sharding(hidden))
-        return added, key, value
+
+def _attended(
+    read: Reader, hidden: jax.Array, rotation: tuple[jax.Array, jax.Array], attend: Attend
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """What attention adds to the residual, and the new keys and values."""
+    spec, project = read.spec, layers.project
+    query, key, value = (project(hidden, read.projection(name)) for name in ("query", "key", "value"))
+    if spec.qkv_bias:
+        query = query + read.weight("query_bias")[None, None]
+        key = key + read.weight("key_bias")[None, None]
+        value = value + read.weight("value_bias")[None, None]
+    if spec.qk_norm:
+        query, key = read.norm("query_norm", query), read.norm("key_norm", key)
+    cosine, sine = rotation
+    query = rotary.rotate(query, cosine[..., None, :], sine[..., None, :])
+    key = rotary.rotate(key, cosine, sine)
+    out = attend(query * spec.query_scale, key, value)
+    sharding = layers.residual_sharding(hidden)
+    return project(out, read.projection("output"), inputs=3, out_sharding=sharding), key, value

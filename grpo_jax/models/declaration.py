@@ -1,9 +1,12 @@
 """How a layer's parameters are declared: the one description that initialisation, sharding and loading read."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import flax.linen as nn
+import jax
 
+from grpo_jax.models.layers import Projection
 from grpo_jax.models.spec import ModelSpec
 
 
@@ -19,6 +22,22 @@ class Declaration(NamedTuple):
     shape: tuple[int, ...]
     axes: tuple[str | None, ...]
     initializer: Any
+
+
+class Reader(NamedTuple):
+    """How a layer reads its parameters.
+
+    Attributes:
+        spec: The decoder's spec.
+        weight: Name -> parameter in the compute dtype.
+        projection: Name -> the same with what is learned beside it.
+        norm: (name, array) -> RMSNorm of the array under the scale of that name.
+    """
+
+    spec: ModelSpec
+    weight: Callable[[str], jax.Array]
+    projection: Callable[[str], Projection]
+    norm: Callable[[str, jax.Array], jax.Array]
 
 
 class Initializers(NamedTuple):

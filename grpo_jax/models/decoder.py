@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from grpo_jax.models import layers, moe, rotary
+from grpo_jax.models import adapters, attention, layers, moe, rotary
 from grpo_jax.models.block import Attend, Block, Extras
 from grpo_jax.models.cache import CompletionCache, PromptCache, empty_cache
 from grpo_jax.models.parameters import Parameters, Stack, init_params, logical_axes, stacks
@@ -72,6 +72,7 @@ def _run_layers(
     keep: Callable[[Extras], Any],
     inputs: Any = None,
     absorbed: bool = False,
+    dropout_key_N: jax.Array | None = None,
 ) -> tuple[jax.Array, Any]:
     """Runs every layer.
 
@@ -84,6 +85,7 @@ def _run_layers(
         keep: What of a layer's extras is returned, stacked over layers.
         inputs: Tree of arrays with a leading axis L.
         absorbed: See ``Block``.
+        dropout_key_N: See ``forward``.
 
     Returns:
         The last layer's output, not normalised, and what was kept.
@@ -93,7 +95,7 @@ def _run_layers(
     axes = logical_axes(spec)
 
     def layer(stack: Stack, x: jax.Array, xs: Any) -> tuple[jax.Array, Any]:
-        block, own_window, own_inputs = xs
+        block, own_adapters, own_window, own_inputs = xs
         own_window = window if own_window is None else own_window
         own_rotation = rotation
         if narrow is not None:
@@ -101,7 +103,8 @@ def _run_layers(
         names = {name: leaf_axes[1:] for name, leaf_axes in axes[stack.name].items()}
         variables = {"params": rules.gather_parameters(block, names)}
         module = Block(spec, stack.routed, absorbed)
-        applied: Any = module.apply(variables, x, own_rotation, attend(own_window, own_inputs))
+        corrections = adapters.of_layer(own_adapters, spec, stack, dropout_key_N)
+        applied: Any = module.apply(variables, x, own_rotation, attend(own_window, own_inputs), corrections)
         return applied[0], keep(applied[1])
 
     kept = []
@@ -111,19 +114,19 @@ def _run_layers(
             body = jax.checkpoint(body, policy=_REMAT_POLICIES[spec.remat], prevent_cse=False)
         part = lambda leaf, stack=stack: leaf if stack.whole else leaf[stack.first : stack.end]  # noqa: E731
         windows = None if isinstance(window, int) else part(window)
-        x, outputs = jax.lax.scan(body, x, (params[stack.name], windows, jax.tree.map(part, inputs)))
+        xs = (params[stack.name], adapters.of_stack(params, stack), windows, jax.tree.map(part, inputs))
+        x, outputs = jax.lax.scan(body, x, xs)
         kept.append(outputs)
     return x, kept[0] if len(kept) == 1 else jax.tree.map(lambda *parts: jnp.concatenate(parts), *kept)
 
 
-def _attend_to_rows(segment_NS: jax.Array) -> Callable[[int | jax.Array, Any], Attend]:
-    mask_NSS = layers.causal_mask(segment_NS)
-    index_S = jnp.arange(segment_NS.shape[1])
-    distance_1SS = (index_S[:, None] - index_S[None, :])[None]
+def _attend_to_rows(spec: ModelSpec, segment_NS: jax.Array) -> Callable[[int | jax.Array, Any], Attend]:
+    block_tokens = spec.attention_block_tokens
 
     def attend(window: int | jax.Array, _: Any) -> Attend:
-        seen_NSS = layers.within_window(distance_1SS, mask_NSS, window)
-        return lambda query, key, value: layers.attention(query, key, value, seen_NSS)
+        return functools.partial(
+            attention.row_attention, segment_NS=segment_NS, window=window, block_tokens=block_tokens
+        )
 
     return attend
 
@@ -134,6 +137,7 @@ def forward(
     token_NS: Int[Array, "N S"],
     position_NS: Int[Array, "N S"],
     segment_NS: Int[Array, "N S"],
+    dropout_key_N: Array | None = None,
 ) -> Float[Array, "N S D"]:
     """Final hidden states of whole rows, for training.
 
@@ -143,13 +147,14 @@ def forward(
         token_NS: Token ids.
         position_NS: Position of each token inside its own sequence.
         segment_NS: Sequence that a token belongs to, counted from 1; 0 is padding.
+        dropout_key_N: One PRNG key for each row, for a training pass of adapters with dropout; None for no dropout.
 
     Returns:
         Normalised hidden states in the compute dtype; what stands at padding has no meaning.
     """
     x_NSD = _embed(params, spec, token_NS)
-    attend = _attend_to_rows(segment_NS)
-    x_NSD, _ = _run_layers(params, spec, x_NSD, position_NS, attend, keep=lambda _: None)
+    attend = _attend_to_rows(spec, segment_NS)
+    x_NSD, _ = _run_layers(params, spec, x_NSD, position_NS, attend, keep=lambda _: None, dropout_key_N=dropout_key_N)
     return _final_norm(params, spec, x_NSD)
 
 
@@ -180,7 +185,7 @@ def expert_load(
             return jnp.zeros(experts.count)
         return moe.load(experts, extras.routing, segment_NS > 0)
 
-    x_NSD, attend = _embed(params, spec, token_NS), _attend_to_rows(segment_NS)
+    x_NSD, attend = _embed(params, spec, token_NS), _attend_to_rows(spec, segment_NS)
     load_LE = _run_layers(params, spec, x_NSD, position_NS, attend, keep=keep)[1]
     return load_LE[experts.first_dense_layers :]
 
@@ -207,7 +212,7 @@ def prefill(
     """
     position_BP = jnp.broadcast_to(jnp.arange(token_BP.shape[1])[None], token_BP.shape)
     mask_BP = position_BP < length_B[:, None]
-    x_BPD, attend = _embed(params, spec, token_BP), _attend_to_rows(mask_BP.astype(jnp.int32))
+    x_BPD, attend = _embed(params, spec, token_BP), _attend_to_rows(spec, mask_BP.astype(jnp.int32))
     cached = lambda extras: (extras.key, extras.value)  # noqa: E731
     x_BPD, (key, value) = _run_layers(params, spec, x_BPD, position_BP, attend, keep=cached)
     is_last_BP1 = (position_BP == length_B[:, None] - 1)[:, :, None]
@@ -244,9 +249,9 @@ def decode_step(
         prompt_key, prompt_value, own_key, own_value = cached
         if spec.latent:
             prompt_value, own_value = (key[..., : spec.latent.latent_dim] for key in (prompt_key, own_key))
-        seen_BP = layers.within_window(prompt_distance_BP, prompt.mask_BP, window)
-        earlier_T = layers.within_window(step - index_T, index_T < step, window)
-        return lambda query, key, value: layers.decode_attention(
+        seen_BP = attention.within_window(prompt_distance_BP, prompt.mask_BP, window)
+        earlier_T = attention.within_window(step - index_T, index_T < step, window)
+        return lambda query, key, value: attention.decode_attention(
             query, (prompt_key, prompt_value, seen_BP), (own_key, own_value, earlier_T), (key, value)
         )
 

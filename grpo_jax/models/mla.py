@@ -8,30 +8,15 @@ Source: DeepSeek-V2 (2024), section 2.1.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
 from grpo_jax.models import layers, rotary
-from grpo_jax.models.declaration import Declaration, initializers
+from grpo_jax.models.declaration import Declaration, Reader, initializers
 from grpo_jax.models.spec import ModelSpec
 from grpo_jax.parallel import rules
-
-
-class Reader(NamedTuple):
-    """How a layer reads its parameters.
-
-    Attributes:
-        spec: The decoder's spec.
-        weight: Name -> parameter in the compute dtype.
-        norm: (name, array) -> RMSNorm of the array under the scale of that name.
-    """
-
-    spec: ModelSpec
-    weight: Callable[[str], jax.Array]
-    norm: Callable[[str, jax.Array], jax.Array]
 
 
 def declarations(spec: ModelSpec) -> dict[str, Declaration]:

@@ -184,8 +184,8 @@ def feed_forward(
         local = jax.shard_map(local, in_specs=places, out_specs=(rows, rows))
     out, routing = local(x, router, bias, weights)
     if spec.experts.shared_d_ff:
-        shared = (weight("shared_gate"), weight("shared_up"), weight("shared_down"))
-        out = out + layers.feed_forward(x, shared, spec.activation)
+        gate, up, down = (layers.Projection(weight(f"shared_{name}")) for name in ("gate", "up", "down"))
+        out = out + layers.feed_forward(x, (gate, up, down), spec.activation)
     return out, routing
 
 

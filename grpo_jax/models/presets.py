@@ -1,6 +1,7 @@
 """Published models by name: what their ``config.json`` says of the architecture."""
 
 import difflib
+from pathlib import PurePath
 from typing import Any
 
 from grpo_jax.models.huggingface import spec_from_huggingface
@@ -94,6 +95,8 @@ PRESETS: dict[str, dict[str, Any]] = {
     "qwen2.5-1.5b": _qwen2(1536, 28, 12, 2, 8960, 151_936, **_TIED),
     "qwen2.5-3b": _qwen2(2048, 36, 16, 2, 11_008, 151_936, **_TIED),
     "qwen2.5-7b": _qwen2(3584, 28, 28, 4, 18_944, 152_064),
+    "qwen2.5-math-1.5b": _qwen2(1536, 28, 12, 2, 8960, 151_936, rope_theta=10_000, **_TIED),
+    "qwen2.5-math-7b": _qwen2(3584, 28, 28, 4, 18_944, 152_064, rope_theta=10_000),
     "qwen2.5-14b": _qwen2(5120, 48, 40, 8, 13_824, 152_064),
     "qwen2.5-32b": _qwen2(5120, 64, 40, 8, 27_648, 152_064),
     "qwen2.5-72b": _qwen2(8192, 80, 64, 8, 29_568, 152_064),
@@ -165,3 +168,25 @@ def preset(name: str) -> ModelSpec:
         hint = f" Did you mean {near[0]}?" if near else ""
         raise ValueError(f"preset: got {name!r}, wanted one of {', '.join(PRESETS)}.{hint}")
     return spec_from_huggingface(PRESETS[name])
+
+
+def preset_of(path: str) -> str:
+    """The preset that a folder of published weights is named after, as it is called when it is downloaded.
+
+    Args:
+        path: The folder, such as ``models/Qwen2.5-0.5B-Instruct``; it need not exist.
+
+    Returns:
+        The longest name of a preset that its name begins with; capitals and hyphens do not count.
+
+    Raises:
+        ValueError: if there is none.
+    """
+    plain = lambda name: name.lower().replace("-", "")  # noqa: E731
+    fitting = [name for name in PRESETS if plain(PurePath(path).name).startswith(plain(name))]
+    if not fitting:
+        raise ValueError(
+            f"config.model.path: {path} is not here, and its name is none of {', '.join(PRESETS)}. Download the model, "
+            "or call the folder as it is published."
+        )
+    return max(fitting, key=len)

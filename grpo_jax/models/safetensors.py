@@ -144,9 +144,7 @@ def write_folder(
     pending_bytes = total_bytes = 0
 
     def flush() -> None:
-        path = folder / _part(len(parts))
-        save_file(pending, path, metadata={"format": "pt"})
-        path.chmod(0o644)  # the library gives files to their owner alone
+        write_tensors(folder / _part(len(parts)), pending)
         parts.append(list(pending))
         pending.clear()
 
@@ -169,6 +167,12 @@ def write_folder(
         weight_map |= dict.fromkeys(names, final)
     index = {"metadata": {"total_size": total_bytes}, "weight_map": dict(sorted(weight_map.items()))}
     (folder / INDEX).write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
+
+
+def write_tensors(path: Path, tensors: dict[str, np.ndarray]) -> None:
+    """Writes one file of tensors."""
+    save_file(tensors, path, metadata={"format": "pt"})
+    path.chmod(0o644)  # the library gives files to their owner alone
 
 
 def _part(number: int) -> str:

@@ -84,6 +84,25 @@ class Experts:
 
 
 @dataclasses.dataclass(frozen=True)
+class LoRA:
+    """Low-rank adapters beside frozen matrices: each adds ``scale`` times ``x A B``.
+
+    Attributes:
+        rank: R, width of the product's middle.
+        scale: What the product is multiplied by.
+        targets: Names of the adapted parameters of a layer.
+        dropout: Chance that a coordinate of the adapter's input is left out of a training pass.
+
+    Source: Hu et al. 2021.
+    """
+
+    rank: int
+    scale: float
+    targets: tuple[str, ...]
+    dropout: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True)
 class ModelSpec:
     """A decoder of the Llama family. Hashable, so it can be a static argument of ``jax.jit``.
 
@@ -107,6 +126,7 @@ class ModelSpec:
         remat: What the backward pass of a layer keeps: ``none`` everything, ``dots`` only matrix products,
             ``full`` only the layer's input.
         logprob_chunk_tokens: Tokens whose logits exist at once.
+        attention_block_tokens: Queries of a row whose scores exist at once.
         activation: Nonlinearity of the feed-forward network's gate.
         windows: How many positions each layer sees, itself included, 0 for all; empty where every layer sees all.
         window_rope_theta: Base of the rotary frequencies, unstretched, of layers with a window; None for the same.
@@ -116,6 +136,7 @@ class ModelSpec:
         norm_offset: What is added to every scale of RMSNorm.
         latent: Sizes of latent attention, or None; ``head_dim`` is then the width of a whole query.
         experts: The mixture of experts, or None.
+        lora: Adapters of parameters that have them, or None; see ``adapters``.
     """
 
     vocab_size: int
@@ -136,6 +157,7 @@ class ModelSpec:
     compute_dtype: Literal["float32", "bfloat16"] = "float32"
     remat: Literal["none", "dots", "full"] = "none"
     logprob_chunk_tokens: int = 1024
+    attention_block_tokens: int = 512
     activation: Literal["silu", "gelu_tanh"] = "silu"
     windows: tuple[int, ...] = ()
     window_rope_theta: float | None = None
@@ -145,6 +167,7 @@ class ModelSpec:
     norm_offset: float = 0.0
     latent: LatentAttention | None = None
     experts: Experts | None = None
+    lora: LoRA | None = None
 
     def __post_init__(self) -> None:
         """Checks what the decoder relies on."""
@@ -193,7 +216,7 @@ def from_config(config: ModelConfig, vocab_size: int) -> ModelSpec:
             "Set it to 0 to take the tokenizer's size."
         )
     fields, keys = ({field.name for field in dataclasses.fields(kind)} for kind in (ModelSpec, ModelConfig))
-    shared = (fields & keys) - {"vocab_size", "rope_scaling"}
+    shared = (fields & keys) - {"vocab_size", "rope_scaling", "lora"}
     values: dict[str, Any] = {name: getattr(config, name) for name in shared}
     scaling = None
     if config.rope_scaling != "none":

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from grpo_jax.models.huggingface import LeafSource, leaf_sources, read_leaf
-from grpo_jax.models.parameters import Parameters
+from grpo_jax.models.parameters import Parameters, init_params
 from grpo_jax.models.spec import ModelSpec
 
 _EMBEDDING, _UNEMBEDDING = "model.embed_tokens.weight", "lm_head.weight"
@@ -29,6 +29,29 @@ class PublishedTensors(Protocol):
     def read(self, name: str, window: tuple[slice, ...]) -> np.ndarray:
         """Reads a part of a tensor, a slice of step 1 for each of its axes."""
         ...
+
+
+class TensorsInMemory:
+    """Published tensors that are arrays of this process.
+
+    Attributes:
+        shapes: Shape of every tensor by name.
+    """
+
+    def __init__(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Keeps the arrays, by published name and of any floating dtype."""
+        self._arrays = arrays
+        self.shapes: Mapping[str, tuple[int, ...]] = {name: array.shape for name, array in arrays.items()}
+
+    def read(self, name: str, window: tuple[slice, ...]) -> np.ndarray:
+        """A part of a tensor, a slice of step 1 for each of its axes."""
+        return self._arrays[name][window]
+
+
+def from_huggingface(arrays: Mapping[str, np.ndarray], spec: ModelSpec) -> Parameters:
+    """Parameters from published tensors in memory, on the default device; see ``load_params``."""
+    abstract = jax.eval_shape(lambda: init_params(jax.random.key(0), spec))
+    return load_params(TensorsInMemory(arrays), spec, abstract)
 
 
 def load_params(tensors: PublishedTensors, spec: ModelSpec, abstract: Parameters) -> Parameters:

@@ -5,7 +5,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import Mesh, NamedSharding
+from jax.sharding import Mesh
 
 AXES = ("data", "fsdp", "tensor", "context", "expert")
 """Mesh axes, outermost first. An axis of size 1 shards nothing."""
@@ -38,7 +38,7 @@ def make_mesh(sizes: Mapping[str, int], devices: Sequence[Any] | None = None) ->
 
 
 def put(array: Any, *axes: Any) -> jax.Array:
-    """Places a host array on the current mesh.
+    """Places a host array on the mesh in use, also while what does so is being traced.
 
     Args:
         array: Host array, the same on every process.
@@ -47,4 +47,4 @@ def put(array: Any, *axes: Any) -> jax.Array:
     Returns:
         The global array.
     """
-    return jax.device_put(array, NamedSharding(jax.sharding.get_mesh(), jax.P(*axes)))
+    return jax.device_put(array, jax.P(*axes))

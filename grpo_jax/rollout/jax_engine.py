@@ -62,6 +62,10 @@ class JaxEngine:
         self._params: Any = None
         self._version = -1
 
+    def static(self, sampling: SamplingParams) -> Static:
+        """What the programs are compiled for when drawing so."""
+        return Static(self._spec, sampling, self._eos_ids, self._pad_id)
+
     def sync(self, params: Any, version: int) -> None:
         """Takes new parameters (shared with the trainer, not copied)."""
         self._params, self._version = params, version
@@ -154,15 +158,17 @@ class JaxEngine:
         key: jax.Array,
     ) -> Iterator[DecodeState]:
         """The state after every chunk of tokens until all have ended; each is gone once the next one is asked for."""
-        static = Static(self._spec, sampling, self._eos_ids, self._pad_id)
+        static = self.static(sampling)
         prompt_BP, length_B = right_padded(prompts, length_bucket(max(map(len, prompts))), self._pad_id)
         real_B = np.arange(len(prompts)) < real
         on_mesh = [mesh.put(array, rules.RULES[rules.BATCH]) for array in (prompt_BP, length_B, real_B)]
-        prompt_cache, state = start(policy.params, *on_mesh, policy.stops_SV, key, static=static)
+        prompt_cache, state = start(policy.params, *on_mesh, key, static=static, stops_SV=policy.stops_SV)
         until, ended = 0, False
         while not ended:
             until = min(until + self._chunk_tokens, sampling.max_new_tokens)
-            state = advance(policy.params, prompt_cache, state, jnp.int32(until), policy.stops_SV, key, static=static)
+            state = advance(
+                policy.params, prompt_cache, state, jnp.int32(until), key, static=static, stops_SV=policy.stops_SV
+            )
             ended = bool((_finish_BG(state, sampling) != _GOES_ON).all())
             yield state
 

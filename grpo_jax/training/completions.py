@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from grpo_jax.algorithms import logprobs, reduce
-from grpo_jax.models import decoder
+from grpo_jax.models import adapters, decoder
 from grpo_jax.models.spec import ModelSpec
 from grpo_jax.parallel import rules
 
@@ -24,6 +24,7 @@ class Rows(NamedTuple):
         sampler_logprob_NT: The sampler's own log-probabilities.
         advantage_NT: Advantage at each token.
         weight_N: Weight of each completion's token losses; 0 takes it out.
+        index_N: Place of each completion in its batch, by which noise is drawn for it.
     """
 
     prompt_NP: Int[Array, "N P"]
@@ -33,6 +34,7 @@ class Rows(NamedTuple):
     sampler_logprob_NT: Float[Array, "N T"]
     advantage_NT: Float[Array, "N T"]
     weight_N: Float[Array, "N"]
+    index_N: Int[Array, "N"]
 
     @property
     def mask_NT(self) -> Bool[Array, "*M N T"]:
@@ -53,13 +55,32 @@ class PreparedBatch(NamedTuple):
     count: Int[Array, ""]
 
 
-def hidden_states(params: decoder.Parameters, spec: ModelSpec, rows: Rows) -> Float[Array, "N T D"]:
+def dropout_key(spec: ModelSpec, seed: int, updates: Int[Array, ""]) -> jax.Array | None:
+    """The noise of one update, or None where the policy has no dropout.
+
+    Args:
+        spec: The policy's spec.
+        seed: The run's.
+        updates: Updates that came before.
+
+    Returns:
+        A PRNG key.
+    """
+    if spec.lora is None or not spec.lora.dropout:
+        return None
+    return jax.random.fold_in(jax.random.key(seed), updates)
+
+
+def hidden_states(
+    params: decoder.Parameters, spec: ModelSpec, rows: Rows, dropout_key: jax.Array | None = None
+) -> Float[Array, "N T D"]:
     """Final hidden states from which each token of the completions was sampled.
 
     Args:
         params: Parameters of a decoder; its output projection is not looked at.
         spec: Their spec.
         rows: N completions.
+        dropout_key: PRNG key of a training pass with dropout; None for no dropout.
 
     Returns:
         Hidden states in the compute dtype; what stands behind a completion's end has no meaning.
@@ -70,15 +91,19 @@ def hidden_states(params: decoder.Parameters, spec: ModelSpec, rows: Rows) -> Fl
     position_NS = jnp.concatenate([prompt_index_NP, rows.prompt_length_N[:, None] + completion_index_NT], axis=1)
     real_NS = jnp.concatenate([prompt_index_NP >= 0, completion_index_NT < rows.length_N[:, None]], axis=1)
     token_NS = jnp.concatenate([rows.prompt_NP, rows.token_NT], axis=1)
+    key_N = None if dropout_key is None else jax.vmap(lambda i: jax.random.fold_in(dropout_key, i))(rows.index_N)
     # The last token is predicted, never read.
-    hidden_NSD = decoder.forward(
-        params, spec, token_NS[:, :-1], jnp.maximum(position_NS, 0)[:, :-1], real_NS[:, :-1].astype(jnp.int32)
-    )
+    segment_NS = real_NS[:, :-1].astype(jnp.int32)
+    hidden_NSD = decoder.forward(params, spec, token_NS[:, :-1], jnp.maximum(position_NS, 0)[:, :-1], segment_NS, key_N)
     return hidden_NSD[:, P - 1 :]
 
 
 def completion_logprobs(
-    params: decoder.Parameters, spec: ModelSpec, rows: Rows, temperature: float
+    params: decoder.Parameters,
+    spec: ModelSpec,
+    rows: Rows,
+    temperature: float,
+    dropout_key: jax.Array | None = None,
 ) -> logprobs.TokenLogprobs:
     """Log-probabilities of sampled tokens under the policy, at the sampler's temperature.
 
@@ -87,12 +112,13 @@ def completion_logprobs(
         spec: Their spec.
         rows: N completions.
         temperature: The one that was sampled with.
+        dropout_key: See ``hidden_states``.
 
     Returns:
         Log-probabilities and entropies ``[N, T]``; what stands behind a completion's end has no meaning.
     """
     return logprobs.chunked(
-        hidden_states(params, spec, rows),
+        hidden_states(params, spec, rows, dropout_key),
         decoder.unembedding(params, spec),
         rows.token_NT,
         temperature=temperature,
@@ -159,26 +185,31 @@ def accumulate_gradients(
     Args:
         objective: ``(params, micro_batch) -> (loss share, sums)``. Names ending in ``max`` are maximised over
             micro-batches, all others added up.
-        params: Parameters to differentiate by.
+        params: Parameters; a policy with adapters is differentiated by those alone.
         stacked: Arrays with a leading ``M`` axis.
         count: Micro-batches to visit; a traced number, so any count runs the same program.
 
     Returns:
-        Gradients and sums, the loss among them as ``loss``.
+        Gradients in the structure of ``adapters.trained(params)``, and sums, the loss among them as ``loss``.
     """
-    differentiate = jax.value_and_grad(objective, has_aux=True)
+    trained = adapters.trained(params)
+
+    def share(trained: decoder.Parameters, micro: Any) -> tuple[jax.Array, dict[str, jax.Array]]:
+        return objective(adapters.with_trained(params, trained), micro)
+
+    differentiate = jax.value_and_grad(share, has_aux=True)
     first = micro_batch(stacked, jnp.int32(0))
-    (loss_type, sums_type), _ = jax.eval_shape(differentiate, params, first)
+    (loss_type, sums_type), _ = jax.eval_shape(differentiate, trained, first)
     sums = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), {"loss": loss_type, **sums_type})
 
     def body(index: Int[Array, ""], carry: Any) -> Any:
         gradients, sums = carry
-        (loss, new_sums), new_gradients = differentiate(params, micro_batch(stacked, index))
+        (loss, new_sums), new_gradients = differentiate(trained, micro_batch(stacked, index))
         new_sums = {"loss": loss, **new_sums}
         sums = {name: _combine(name, sums[name], new_sums[name]) for name in sums}
         return jax.tree.map(jnp.add, gradients, new_gradients), sums
 
-    return jax.lax.fori_loop(0, count, body, (jax.tree.map(jnp.zeros_like, params), sums))
+    return jax.lax.fori_loop(0, count, body, (jax.tree.map(jnp.zeros_like, trained), sums))
 
 
 def observed_sums(scored: logprobs.TokenLogprobs, rows: Rows) -> dict[str, Float[Array, ""]]:

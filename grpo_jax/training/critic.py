@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from grpo_jax.algorithms import reduce
-from grpo_jax.models import adapters, decoder
+from grpo_jax.models import decoder, value_head
 from grpo_jax.models.spec import ModelSpec
 from grpo_jax.training import completions
 
@@ -22,7 +22,7 @@ def init_critic(params: decoder.Parameters, spec: ModelSpec) -> decoder.Paramete
     """
     backbone = {name: leaf for name, leaf in params.items() if name != "unembedding"}
     # jnp.copy: the update reuses the policy's buffers, the critic must not share them.
-    return {"backbone": jax.tree.map(jnp.copy, backbone), "value_head": adapters.init_value_head(spec)}
+    return {"backbone": jax.tree.map(jnp.copy, backbone), "value_head": value_head.init_value_head(spec)}
 
 
 def values(critic: decoder.Parameters, spec: ModelSpec, rows: completions.Rows) -> Float[Array, "N T"]:
@@ -36,7 +36,7 @@ def values(critic: decoder.Parameters, spec: ModelSpec, rows: completions.Rows) 
     Returns:
         Values; what stands behind a completion's end has no meaning.
     """
-    return adapters.apply_value_head(critic["value_head"], completions.hidden_states(critic["backbone"], spec, rows))
+    return value_head.apply_value_head(critic["value_head"], completions.hidden_states(critic["backbone"], spec, rows))
 
 
 def explained_variance(

@@ -24,10 +24,10 @@ from grpo_jax.training.recipe import (
     Recipe,
     TrainState,
     apply_gradients,
-    frozen_copy,
-    init_state,
+    init_policy,
     learning_rate_schedule,
     make_optimizer,
+    reference_params,
 )
 
 
@@ -51,6 +51,7 @@ class _Static(NamedTuple):
     temperature: float
     micro_batch_rows: int
     old_logprobs: str
+    seed: int
 
 
 @functools.partial(jax.jit, static_argnames="static")
@@ -157,10 +158,11 @@ def update_step(
     Returns:
         The new state and metrics. Means are over the tokens that were computed.
     """
+    dropout_key = completions.dropout_key(static.spec, static.seed, state.updates)
 
     def objective(params: decoder.Parameters, micro: ScoredRows) -> tuple[jax.Array, dict[str, jax.Array]]:
         rows = micro.rows
-        scored = completions.completion_logprobs(params, static.spec, rows, static.temperature)
+        scored = completions.completion_logprobs(params, static.spec, rows, static.temperature, dropout_key)
         mask_NT = rows.mask_NT
         loss, sums = grpo.grpo_objective(
             scored.logprob_NT,
@@ -205,8 +207,7 @@ def make_recipe(config: RunConfig, spec: ModelSpec) -> Recipe:
         spec: The policy's spec.
 
     Returns:
-        The recipe. ``init`` takes the policy's parameters and keeps a frozen copy of them as the reference where
-        ``kl_beta`` is positive.
+        The recipe. ``init`` takes the policy's parameters, see ``init_policy``.
     """
     algorithm = config.algorithm
     static = _Static(
@@ -215,25 +216,26 @@ def make_recipe(config: RunConfig, spec: ModelSpec) -> Recipe:
         config.rollout.temperature,
         algorithm.micro_batch_completions,
         algorithm.old_logprobs,
+        config.seed,
     )
     total_updates = config.steps * algorithm.passes_per_batch
     optimizer = make_optimizer(config.optimizer, total_updates)
     schedule = learning_rate_schedule(config.optimizer, total_updates)
 
     def init(params: decoder.Parameters) -> TrainState:
-        reference = frozen_copy(params, spec) if algorithm.kl_beta > 0 else None
-        return init_state(params, optimizer, reference)
+        return init_policy(params, spec, optimizer, config.seed, algorithm.kl_beta)
 
     def prepare(
         state: TrainState, rollout: Rollout, outcome: Outcome, step: int
     ) -> tuple[completions.PreparedBatch, Metrics]:
         judged = judged_batch(rollout, outcome, algorithm)
+        reference = reference_params(state) if algorithm.kl_beta > 0 else None
         penalty, budget_tokens = length_schedule(algorithm, step)
         weighed, metrics = weigh_groups(
-            state.reference, judged, jnp.float32(penalty), jnp.float32(budget_tokens), static=static
+            reference, judged, jnp.float32(penalty), jnp.float32(budget_tokens), static=static
         )
         advantage_BGT = token_advantages(weighed.advantage_BG, judged, rollout, algorithm.credit)
-        batch = prepare_batch(state.params, state.reference, judged, advantage_BGT, weighed.weight_BG, static=static)
+        batch = prepare_batch(state.params, reference, judged, advantage_BGT, weighed.weight_BG, static=static)
         return batch, metrics | {"micro_batches": batch.count}
 
     update = functools.partial(update_step, static=static, optimizer=optimizer, schedule=schedule)

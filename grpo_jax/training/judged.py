@@ -55,6 +55,7 @@ class JudgedBatch(NamedTuple):
             sampler_logprob_NT=flat(self.sampler_logprob_BGT),
             advantage_NT=flat(advantage_BGT),
             weight_N=flat(weight_BG),
+            index_N=jnp.arange(self.length_BG.size),
         )
 
     def token_metrics(self, weight_BG: Float[Array, "B G"]) -> Metrics:

@@ -22,10 +22,11 @@ from grpo_jax.training.recipe import (
     Recipe,
     TrainState,
     apply_gradients,
-    frozen_copy,
+    init_policy,
     init_state,
     learning_rate_schedule,
     make_optimizer,
+    reference_params,
 )
 
 DEVIATION_EPSILON = 1e-4
@@ -75,6 +76,7 @@ class _Static(NamedTuple):
     algorithm: AlgorithmConfig
     ppo: PPOConfig
     temperature: float
+    seed: int
 
 
 class _Optimizers(NamedTuple):
@@ -125,8 +127,7 @@ def prepare_batch(
     old_value = completions.map_rows(lambda micro: critic_lib.values(state.critic.params, spec, micro), rows, count)
     mask, reward, metrics = jax.vmap(lambda micro: micro.mask_NT)(rows), rows.advantage_NT, {}
     if settings.kl_beta > 0:
-        assert state.actor.reference is not None
-        ref_logprob = score(state.actor.reference)
+        ref_logprob = score(reference_params(state.actor))
         metrics["kl"] = reduce.masked_mean(kl.k3(old_logprob, ref_logprob), mask)
         penalize = functools.partial(ppo.kl_penalized, kl_beta=settings.kl_beta)
         reward = jax.vmap(penalize)(reward, old_logprob, ref_logprob, mask)
@@ -145,10 +146,10 @@ def prepare_batch(
 
 
 def _policy_share(
-    params: decoder.Parameters, micro: ScoredRows, static: _Static
+    params: decoder.Parameters, micro: ScoredRows, static: _Static, dropout_key: jax.Array | None
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
     rows, mask_NT = micro.rows, micro.rows.mask_NT
-    scored = completions.completion_logprobs(params, static.spec, rows, static.temperature)
+    scored = completions.completion_logprobs(params, static.spec, rows, static.temperature, dropout_key)
     loss, sums = ppo.policy_objective(
         scored.logprob_NT,
         micro.old_logprob_NT,
@@ -194,7 +195,8 @@ def update_step(
     Returns:
         The new state and metrics, of which ``loss`` is the sum of both losses.
     """
-    policy_share = functools.partial(_policy_share, static=static)
+    dropout_key = completions.dropout_key(static.spec, static.seed, state.updates)
+    policy_share = functools.partial(_policy_share, static=static, dropout_key=dropout_key)
     value_share = functools.partial(_value_share, static=static)
     actor_gradients, sums = completions.accumulate_gradients(policy_share, state.actor.params, *batch)
     critic_gradients, value_sums = completions.accumulate_gradients(value_share, state.critic.params, *batch)
@@ -224,11 +226,11 @@ def make_recipe(config: RunConfig, spec: ModelSpec) -> Recipe:
         spec: The policy's spec.
 
     Returns:
-        The recipe. ``init`` takes the policy's parameters; the critic's backbone is a copy of them, and so is the
-        frozen reference where ``ppo.kl_beta`` is positive.
+        The recipe. ``init`` takes the policy's parameters, see ``init_policy``; the critic's backbone is a copy of
+        them, all of which is trained, also where the policy has adapters.
     """
     settings = config.ppo
-    static = _Static(spec, config.algorithm, settings, config.rollout.temperature)
+    static = _Static(spec, config.algorithm, settings, config.rollout.temperature, config.seed)
     total_updates = config.steps * config.algorithm.passes_per_batch
     optimizers = _Optimizers(
         make_optimizer(config.optimizer, total_updates), make_optimizer(settings.critic, total_updates)
@@ -236,9 +238,8 @@ def make_recipe(config: RunConfig, spec: ModelSpec) -> Recipe:
     schedule = learning_rate_schedule(config.optimizer, total_updates)
 
     def init(params: decoder.Parameters) -> PPOState:
-        reference = frozen_copy(params, spec) if settings.kl_beta > 0 else None
         return PPOState(
-            init_state(params, optimizers.actor, reference),
+            init_policy(params, spec, optimizers.actor, config.seed, settings.kl_beta),
             init_state(critic_lib.init_critic(params, spec), optimizers.critic, None),
         )
 

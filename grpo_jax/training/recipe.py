@@ -11,7 +11,7 @@ from jax.sharding import NamedSharding
 from jaxtyping import Array, Bool, Float, Int
 
 from grpo_jax.config import OptimizerConfig
-from grpo_jax.models import decoder
+from grpo_jax.models import adapters, decoder
 from grpo_jax.models.spec import ModelSpec
 from grpo_jax.parallel import rules
 
@@ -37,10 +37,11 @@ class TrainState(NamedTuple):
     """Everything a step changes, and the reference.
 
     Attributes:
-        params: Float32 master parameters.
-        optimizer: State of the optax optimizer.
+        params: Float32 master parameters; of a policy with adapters only those are, the others are frozen and in the
+            compute dtype.
+        optimizer: State of the optax optimizer, for what is trained.
         updates: Optimizer updates that were applied; skipped ones do not count.
-        reference: Frozen parameters in the compute dtype, or None where none are needed.
+        reference: Frozen parameters in the compute dtype, or None where none are needed or ``params`` hold them.
     """
 
     params: decoder.Parameters
@@ -117,7 +118,33 @@ def make_optimizer(config: OptimizerConfig, total_updates: int) -> optax.Gradien
 
 def init_state(params: decoder.Parameters, optimizer: optax.GradientTransformation, reference: Any) -> TrainState:
     """A state before its first update."""
-    return TrainState(params, optimizer.init(params), jnp.int32(0), reference)
+    return TrainState(params, optimizer.init(adapters.trained(params)), jnp.int32(0), reference)
+
+
+def init_policy(
+    params: decoder.Parameters, spec: ModelSpec, optimizer: optax.GradientTransformation, seed: int, kl_beta: float
+) -> TrainState:
+    """A policy before its first update, with the reference that a KL penalty needs.
+
+    Args:
+        params: Parameters to start from. A spec with ``lora`` freezes them and puts fresh adapters beside them.
+        spec: The policy's spec.
+        optimizer: Of what is trained.
+        seed: The run's, for fresh adapters.
+        kl_beta: Weight of the KL penalty; 0 needs no reference.
+
+    Returns:
+        The state.
+    """
+    if spec.lora:
+        fresh = adapters.init_adapters(jax.random.key(seed), spec)
+        return init_state(adapters.attached(frozen_copy(params, spec), fresh), optimizer, None)
+    return init_state(params, optimizer, frozen_copy(params, spec) if kl_beta > 0 else None)
+
+
+def reference_params(state: TrainState) -> decoder.Parameters | None:
+    """The model that a policy started from: what its adapters stand beside, or the copy that its state holds."""
+    return adapters.without_adapters(state.params) if adapters.ADAPTERS in state.params else state.reference
 
 
 def frozen_copy(params: decoder.Parameters, spec: ModelSpec) -> decoder.Parameters:
@@ -143,7 +170,7 @@ def apply_gradients(
 
     Args:
         state: The state before.
-        gradients: Gradients of the loss, in the structure of the parameters.
+        gradients: Gradients of the loss, in the structure of what is trained.
         optimizer: From ``make_optimizer``.
         wanted: False where there is nothing to learn from; no weight decay or momentum acts then either.
 
@@ -155,8 +182,10 @@ def apply_gradients(
     finite = jnp.isfinite(norm)
 
     def update(state: TrainState) -> TrainState:
-        changes, optimizer_state = optimizer.update(gradients, state.optimizer, state.params)
-        params = optax.apply_updates(state.params, changes)
+        trained = adapters.trained(state.params)
+        changes, optimizer_state = optimizer.update(gradients, state.optimizer, trained)
+        new: Any = optax.apply_updates(trained, changes)
+        params = adapters.with_trained(state.params, new)
         return state._replace(params=params, optimizer=optimizer_state, updates=state.updates + 1)
 
     state = jax.lax.cond(wanted & finite, update, lambda state: state, state)

@@ -2,23 +2,21 @@
 
 import dataclasses
 import logging
-from pathlib import Path
 
 import jax
 
-from grpo_jax.config import ConfigError, ModelConfig, RunConfig
+from grpo_jax.config import ConfigError, RunConfig
 from grpo_jax.data.files import listed_error
 from grpo_jax.data.loader import DemonstrationLoader
 from grpo_jax.data.splits import SPLITS
 from grpo_jax.data.stops import stop_table
 from grpo_jax.data.tasks import Task, build_task, check_prompt_lengths, without
 from grpo_jax.data.tokenizer import Tokenizer, build_tokenizer
-from grpo_jax.models import spec as spec_lib
 from grpo_jax.models.spec import ModelSpec
 from grpo_jax.parallel import mesh as mesh_lib
 from grpo_jax.parallel import rules
 from grpo_jax.training import recipe as recipe_lib
-from grpo_jax.training.published import Published, open_published, published_spec
+from grpo_jax.training.published import Published, open_policy
 from grpo_jax.verifiers.composite import build as build_verifier
 
 TRIED_PROBLEMS = 8
@@ -65,10 +63,10 @@ def build(config: RunConfig) -> Parts:
         tokenizer = build_tokenizer(config.data.tokenizer, chat=config.data.chat)
         task = check_prompt_lengths(build_task(config.data, config.cold_start), tokenizer, config.data)
         task = check_references(task, config)
-        published, spec = _architecture(config.model, tokenizer.vocab_size)
+        published, spec = open_policy(config.model, tokenizer.vocab_size)
         mesh = mesh_lib.make_mesh(dataclasses.asdict(config.mesh))
         with jax.set_mesh(mesh):
-            _check_batches(config)
+            check_batches(config)
             recipe_lib.abstract_params(spec)
         _check_stops(config, tokenizer, spec.vocab_size)
         if config.cold_start.steps > 0:
@@ -76,19 +74,6 @@ def build(config: RunConfig) -> Parts:
     except (ValueError, OSError) as error:
         raise ConfigError(str(error)) from error
     return Parts(config, mesh, tokenizer, task, spec, published)
-
-
-def _architecture(config: ModelConfig, vocab_size: int) -> tuple[Published | None, ModelSpec]:
-    if config.path is None:
-        return None, spec_lib.from_config(config, vocab_size)
-    try:
-        published = open_published(Path(config.path))
-    except (ValueError, OSError) as error:
-        raise ConfigError(
-            f"config.model.path: got {config.path!r}: {error} Models are not fetched by their name on a hub: download "
-            "the folder first and name it."
-        ) from error
-    return published, published_spec(published, config, vocab_size)
 
 
 def check_references(task: Task, config: RunConfig) -> Task:
@@ -137,13 +122,22 @@ def _check_stops(config: RunConfig, tokenizer: Tokenizer, vocab_size: int) -> No
         raise ConfigError(f"config.rollout.stop: {error}") from error
 
 
-def _check_batches(config: RunConfig) -> None:
+def check_batches(config: RunConfig) -> None:
+    """Refuses batches that do not divide over the mesh in use.
+
+    Args:
+        config: The run.
+
+    Raises:
+        ConfigError: naming the size and the devices.
+    """
     shards = rules.batch_shards()
     sizes = {
         "rollout.prompts_per_step": config.rollout.prompts_per_step,
         "algorithm.micro_batch_completions": config.algorithm.micro_batch_completions,
-        "cold_start.batch_size": config.cold_start.batch_size,
     }
+    if config.cold_start.steps > 0:
+        sizes["cold_start.batch_size"] = config.cold_start.batch_size
     for path, size in sizes.items():
         if size % shards:
             raise ConfigError(

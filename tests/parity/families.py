@@ -6,15 +6,14 @@ import pathlib
 import tempfile
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import safetensors.numpy
 import torch
 import transformers
 
-from grpo_jax.models.huggingface import from_huggingface, spec_from_huggingface
+from grpo_jax.models.huggingface import spec_from_huggingface
 from grpo_jax.models.spec import ModelSpec
+from grpo_jax.models.weights import from_huggingface
 
 SIZES = {
     "vocab_size": 61,
@@ -138,7 +137,7 @@ def make(name: str) -> Family:
         published = json.loads((pathlib.Path(folder) / "config.json").read_text())
         tensors = safetensors.numpy.load_file(pathlib.Path(folder) / "model.safetensors")
     spec = spec_from_huggingface(published)
-    params = jax.tree.map(jnp.asarray, from_huggingface(tensors, spec))
+    params = from_huggingface(tensors, spec)
     return Family(model, published, tensors, spec, params)
 
 

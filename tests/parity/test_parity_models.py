@@ -10,7 +10,8 @@ pytest.importorskip("transformers", reason="parity needs transformers: pip insta
 
 from grpo_jax.algorithms import logprobs  # noqa: E402
 from grpo_jax.models import decoder  # noqa: E402
-from grpo_jax.models.huggingface import from_huggingface, spec_from_huggingface, to_huggingface  # noqa: E402
+from grpo_jax.models.huggingface import published_tensors, spec_from_huggingface  # noqa: E402
+from grpo_jax.models.weights import from_huggingface  # noqa: E402
 from tests.parity import families  # noqa: E402
 
 TOLERANCE = 1e-4
@@ -77,7 +78,7 @@ def test_decoding_with_a_cache_is_their_forward(family):
 
 
 def test_published_tensors_come_back(family):
-    back = to_huggingface(family.params, family.spec)
+    back = dict(published_tensors(family.params, family.spec))
     assert set(back) == set(family.tensors)
     for name, tensor in family.tensors.items():
         np.testing.assert_array_equal(back[name], tensor, err_msg=name)

@@ -12,13 +12,13 @@ from grpo_jax.config import RunConfig, from_nested, to_nested
 from grpo_jax.data.tokenizer import build_tokenizer
 from grpo_jax.io.checkpoint import Checkpoints
 from grpo_jax.io.run_folder import RunFolder, RunFolderInUse
-from grpo_jax.models import spec as spec_lib
 from grpo_jax.models.huggingface import spec_from_huggingface
 from grpo_jax.models.parameters import init_params
 from grpo_jax.models.safetensors import SafetensorsFolder
 from grpo_jax.models.weights import load_params
 from grpo_jax.parallel.mesh import AXES, make_mesh
 from grpo_jax.training import cold_start
+from grpo_jax.training.published import open_policy
 from grpo_jax.training.recipe import abstract_params, init_sharded
 from grpo_jax.training.trainer import RECIPES
 
@@ -34,7 +34,7 @@ VALUES = {
 def run_folder(path, phases, **changes):
     """A run folder with checkpoints of these phases, and the parameters of each."""
     config = from_nested(RunConfig, VALUES | changes)
-    spec = spec_lib.from_config(config.model, build_tokenizer(config.data.tokenizer).vocab_size)
+    _, spec = open_policy(config.model, build_tokenizer(config.data.tokenizer).vocab_size)
     saved = {}
     mesh = make_mesh(dict.fromkeys(AXES, 1) | {"fsdp": 2}, jax.devices()[:2])
     with jax.set_mesh(mesh), RunFolder.open(path, to_nested(config), overrides={}) as folder:
@@ -107,6 +107,32 @@ def test_through_a_checkpoint_of_parameters_and_back(tmp_path):
     assert files[0].read_bytes() == files[1].read_bytes()
 
 
+def test_adapters_go_alone_or_merged(tmp_path):
+    model = MODEL | {"lora": {"rank": 2, "targets": "[qo]_proj"}}
+    run_folder(tmp_path / "run", ["grpo"], model=model)
+    message = convert.convert(tmp_path / "run", tmp_path / "adapter", form="adapter")
+    # Two layers, each with two matrices of 16 x 16.
+    assert message.startswith(f"{tmp_path / 'adapter'}: {2 * 2 * 2 * 32:,} parameters from step 2 of grpo")
+    assert {path.name for path in (tmp_path / "adapter").iterdir()} == {
+        "adapter_config.json",
+        "adapter_model.safetensors",
+        "generation_config.json",
+        "tokenizer.json",
+        "tokenizer_config.json",
+    }
+    config = json.loads((tmp_path / "adapter" / "adapter_config.json").read_text())
+    assert (config["r"], config["lora_alpha"], config["target_modules"]) == (2, 32.0, ["o_proj", "q_proj"])
+    convert.convert(tmp_path / "run", tmp_path / "merged")
+    convert.convert(tmp_path / "merged", tmp_path / "parameters", form="checkpoint")
+    convert.convert(tmp_path / "run", tmp_path / "parameters of the run", form="checkpoint")
+    for name in ("parameters", "parameters of the run"):
+        convert.convert(tmp_path / name, tmp_path / f"{name} again")
+        again = (tmp_path / f"{name} again" / "model.safetensors").read_bytes()
+        assert again == (tmp_path / "merged" / "model.safetensors").read_bytes()
+    with pytest.raises(ValueError, match=r"--form: got 'adapter', but .*merged has no adapters, wanted a run"):
+        convert.convert(tmp_path / "merged", tmp_path / "none", form="adapter")
+
+
 def test_a_run_that_goes_on_is_left_alone(tmp_path):
     run_folder(tmp_path / "run", ["grpo"])
     config = json.loads((tmp_path / "run" / "config.json").read_text())
@@ -153,7 +179,7 @@ def test_what_exists_is_not_overwritten(tmp_path):
         ([], r"wanted both --source PATH and --to FOLDER"),
         (["--source=a", "--to=b", "--form=onnx"], r"--form: got 'onnx', wanted one of huggingface, checkpoint"),
         (["--source=a", "--to=b", "--dtype=int8"], r"--dtype: got 'int8', wanted one of float32, bfloat16"),
-        (["--source=a", "--to=b", "--form=checkpoint", "--dtype=bfloat16"], r"--dtype: .* holds what is trained"),
+        (["--source=a", "--to=b", "--form=checkpoint", "--dtype=bfloat16"], r"--dtype: .* hold what is trained"),
         (["--source=a", "--to=b", "--config.steps=3"], r"--config: got a configuration, wanted none"),
     ],
 )

@@ -5,7 +5,6 @@ layers (and experts) stacked. Rotated coordinates of latent attention are publis
 """
 
 import math
-import re
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
@@ -64,8 +63,6 @@ _OUTSIDE = {
     "final_norm": "model.norm.weight",
     "unembedding": "lm_head.weight",
 }
-_WITHOUT_MEANING = re.compile(r".*\.rotary_emb\.inv_freq")
-"""Tables that old checkpoints hold and that follow from the configuration."""
 
 
 class LeafSource(NamedTuple):
@@ -177,65 +174,16 @@ def _in_pairs(array: np.ndarray, paired: int) -> np.ndarray:
     return np.concatenate([rest, pairs.reshape(halves.shape)], axis=-1)
 
 
-def from_huggingface(tensors: Mapping[str, np.ndarray], spec: ModelSpec, *, unused: str = "") -> Parameters:
-    """Our parameter tree from the tensors of a published checkpoint.
-
-    Args:
-        tensors: By published name, of any floating dtype.
-        spec: The checkpoint's spec.
-        unused: Regular expression of further tensors that may be there and are left out.
-
-    Returns:
-        Nested dict of float32 arrays on the host.
-
-    Raises:
-        ValueError: naming tensors that are missing, that nothing reads, or that have another shape than the spec's.
-    """
-    sources = leaf_sources(spec)
-    wanted = {name for source in sources for name in source.names}
-    _refuse("lacks", wanted - set(tensors), "Is this the checkpoint that config.json describes?")
-    extra = {name for name in set(tensors) - wanted if not _WITHOUT_MEANING.fullmatch(name)}
-    if unused:
-        extra = {name for name in extra if not re.fullmatch(unused, name)}
-    output = _OUTSIDE["unembedding"]
-    if spec.tie_embeddings and output in extra:
-        extra.remove(output)
-        if not np.array_equal(tensors[output], tensors[_OUTSIDE["embedding"]]):
-            raise ValueError(
-                f"checkpoint: {output}: got values other than those of {_OUTSIDE['embedding']}, wanted the same, since "
-                "tie_word_embeddings is true. Set it to false to use both."
-            )
-    _refuse("has unread", extra, "A model with these tensors computes something that the spec does not describe.")
-    tree: Parameters = {}
-    for source in sources:
-        node = tree
-        for key in source.path[:-1]:
-            node = node.setdefault(key, {})
-        node[source.path[-1]] = read_leaf(tensors, source)
-    return tree
-
-
-def _refuse(what: str, names: set[str], remedy: str) -> None:
-    if names:
-        first = ", ".join(sorted(names)[:5])
-        more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-        raise ValueError(f"checkpoint: {what} {len(names)} tensors: {first}{more}. {remedy}")
-
-
-def to_huggingface(params: Parameters, spec: ModelSpec) -> dict[str, np.ndarray]:
-    """The tensors of a published checkpoint from our parameter tree; the inverse of ``from_huggingface``.
+def published_tensors(params: Parameters, spec: ModelSpec) -> Iterator[tuple[str, np.ndarray]]:
+    """The tensors of a published checkpoint from our parameter tree, one after the other.
 
     Args:
         params: Nested dict of arrays, in the structure of ``init_params``.
         spec: Their spec.
 
-    Returns:
-        Arrays by published name, in the dtype of the leaves.
+    Yields:
+        Published names and arrays in the dtype of the leaves; the host has one leaf at a time.
     """
-    return dict(_published(params, spec))
-
-
-def _published(params: Parameters, spec: ModelSpec) -> Iterator[tuple[str, np.ndarray]]:
     for source in leaf_sources(spec):
         leaf = params
         for key in source.path:

@@ -3,7 +3,8 @@ r"""What stands around a box or beside an answer: a formula that it is a part of
 import re
 from typing import NamedTuple
 
-from grpo_jax.verifiers.extract import AnswerLine, Box, sentence_around
+from grpo_jax.boxes import Box
+from grpo_jax.verifiers.extract import AnswerLine, sentence_around
 from grpo_jax.verifiers.mathematics.units import canonical_name
 
 MAX_BOXES = 100

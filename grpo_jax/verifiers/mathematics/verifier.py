@@ -3,6 +3,7 @@
 import dataclasses
 from typing import Any, Literal
 
+from grpo_jax.boxes import boxed
 from grpo_jax.config.mathematics import MathematicsConfig
 from grpo_jax.records import Completion, FinishReason, Problem, Verdict
 from grpo_jax.verifiers import extract
@@ -167,7 +168,7 @@ def _boxes(
     text: str, options: MathematicsConfig, *, context: Literal["none", "sentence", "text"]
 ) -> tuple[list[str], str]:
     """The answers in boxes; ``context`` is what around a box may say that it is not the answer."""
-    boxes = extract.boxed(text)
+    boxes = boxed(text)
     if boxes is None:
         return [], "unclosed box"
     if not boxes:

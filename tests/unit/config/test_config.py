@@ -48,6 +48,7 @@ def test_configs_are_frozen() -> None:
     [
         ("model.num_layer", 3, r"config\.model\.num_layer: no such key\. Did you mean 'num_layers'\?"),
         ("rolout.top_k", 3, r"config\.rolout: no such key\. Did you mean 'rollout'\?"),
+        ("data.answer_format", "gsm", r"wanted one of 'plain', 'gsm8k', 'boxed'\. Did you mean 'gsm8k'"),
         ("steps", "many", r"config\.steps: got 'many', wanted a value of type int"),
         ("steps", True, r"config\.steps: got True, wanted a value of type int"),
         ("steps", 1.5, r"config\.steps: got 1\.5"),
@@ -82,6 +83,14 @@ def test_unknown_keys_and_wrong_types_are_refused(path: str, value: object, mess
         ("model.head_dim", 15, r"wanted an even number"),
         ("model.rope_scaling_factor", 8.0, r"wanted 1, since rope_scaling is 'none'"),
         ("data.path", "x.jsonl", r"config\.data\.path: got 'x\.jsonl', wanted None, since data\.task is 'addition'"),
+        ("data.test_path", "x.jsonl", r"config\.data\.test_path: got 'x\.jsonl', wanted None, since data\.task is"),
+        (
+            "data.problem_column",
+            "question",
+            r"wanted 'problem', since data\.task is 'addition'\. Set data\.task to 'file'",
+        ),
+        ("data.answer_column", "", r"config\.data\.answer_column: got '', wanted "),
+        ("data.answer_format", "boxed", r"config\.data\.answer_format: got 'boxed', wanted 'plain', since data\.task"),
         ("data.task", "file", r"config\.data\.path: got None, wanted a \.jsonl or \.parquet file"),
         ("data.prompt_template", "no hole", r"a text with '\{problem\}' in it"),
         ("verifier.weights", (1.0, 1.0), r"one weight for each of the 1 rewards"),

@@ -79,17 +79,24 @@ def test_answers_given_as_numbers_become_text(tmp_path, answer, text):
 BAD_ROWS = [
     ("{not json", "not JSON"),
     (["a list"], r"not an object \(got list\)"),
-    ({"answer": "1"}, "no problem"),
-    ({"problem": 3, "answer": "1"}, r"problem is not text \(got int\)"),
+    ({"answer": "1"}, r"no problem \(column 'problem': wanted text; the row has answer\)"),
+    ({"problem": 3, "answer": "1"}, r"problem is not text \(column 'problem': got int, wanted text\)"),
     ({"problem": "  ", "answer": "1"}, "empty problem"),
-    ({"problem": "x"}, "no answer"),
+    ({"problem": "x"}, r"no answer \(column 'answer': wanted text or a number; the row has problem\)"),
     ({"problem": "x", "answer": None}, "no answer"),
-    ({"problem": "x", "answer": " "}, "no answer"),
-    ({"problem": "x", "answer": True}, r"answer is neither text nor a number \(got bool\)"),
-    ({"problem": "x", "answer": ["1"]}, r"answer is neither text nor a number \(got list\)"),
-    ('{"problem": "x", "answer": NaN}', r"answer is not finite \(got nan\)"),
+    ({"problem": "x", "answer": " "}, "empty answer"),
+    (
+        {"problem": "x", "answer": True},
+        r"answer is neither text nor a number \(column 'answer': got bool, wanted text or a number\)",
+    ),
+    (
+        {"problem": "x", "answer": ["1"]},
+        r"answer is neither text nor a number \(column 'answer': got list, wanted text or a number\)",
+    ),
+    ('{"problem": "x", "answer": NaN}', r"answer is not finite \(column 'answer': got nan\)"),
     ('{"problem": "half \\ud800", "answer": "1"}', "not valid Unicode"),
     ({"problem": "what is 0?", "answer": "1", "split": "train"}, r"duplicate problem \(same as row 1\)"),
+    ({"problem": " what  is\n0?", "answer": "1", "split": "train"}, r"duplicate problem \(same as row 1\)"),
     ({"problem": "x", "answer": "1", "split": "dev"}, r"split is not one of train, validation, test \(got 'dev'\)"),
     ({"problem": "x", "answer": "1"}, r"split is not one of train, validation, test \(got None\)"),
     ("[" * 100_000, "not JSON"),
@@ -114,7 +121,7 @@ def test_all_bad_rows_are_in_one_message(tmp_path):
 
 def test_a_long_list_of_bad_rows_is_cut(tmp_path):
     path = write_jsonl(tmp_path / "p.jsonl", [*rows_with_splits(3), *["{}"] * 23])
-    with pytest.raises(ValueError, match=r"has 23 bad rows(?s:.)*row 23: no problem\n  and 3 more\n"):
+    with pytest.raises(ValueError, match=r"has 23 bad rows(?s:.)*row 23: no problem [^\n]*\n  and 3 more\n"):
         FileTask(config(path))
 
 

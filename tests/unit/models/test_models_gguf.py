@@ -7,7 +7,7 @@ import pytest
 from grpo_jax.data.gguf_tokenizer import open_gguf
 from grpo_jax.models import parameters
 from grpo_jax.models.gguf import GGUFTensors, config_of
-from grpo_jax.models.huggingface import spec_from_huggingface, to_huggingface
+from grpo_jax.models.huggingface import published_tensors, spec_from_huggingface
 from grpo_jax.models.spec import ModelSpec, RopeScaling
 from grpo_jax.models.weights import load_params
 from tests.unit.data import gguf_files
@@ -82,7 +82,7 @@ def write(folder, family="llama", *, quantized=None, extra=None, without=(), met
         if add is not None:
             add(f"{family}.{name}", value)
     tensors = {}
-    for name, array in to_huggingface(params, spec).items():
+    for name, array in published_tensors(params, spec):
         rotated = {".q_proj": spec.num_heads, ".k_proj": spec.num_kv_heads} if family == "llama" else {}
         heads = next((count for part, count in rotated.items() if part in name), None)
         stored = array if heads is None else in_pairs(array, heads)

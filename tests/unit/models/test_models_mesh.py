@@ -41,6 +41,7 @@ SPECS = {
             first_dense_layers=1,
         ),
         remat="full",
+        attention_block_tokens=2,
     ),
     "windows": ModelSpec(
         **SIZES, windows=(2, 0, 3), window_rope_theta=50.0, post_norms=True, norm_offset=1.0, embedding_scale=4.0

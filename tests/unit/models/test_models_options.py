@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from grpo_jax.models import decoder, layers, rotary
+from grpo_jax.models import attention, decoder, layers, rotary
 from grpo_jax.models.spec import LatentAttention, ModelSpec, RopeScaling
 
 SPEC = ModelSpec(
@@ -45,9 +45,9 @@ def test_a_window_ends_where_it_should(windows):
 def test_a_window_of_a_layer_may_be_known_only_at_run_time():
     distance, mask = jnp.arange(6) - 1, jnp.array([False] + [True] * 5)
     for window in (0, 1, 3):
-        wanted = layers.within_window(distance, mask, window)
-        np.testing.assert_array_equal(layers.within_window(distance, mask, jnp.int32(window)), wanted)
-    np.testing.assert_array_equal(layers.within_window(distance, mask, 3), [False, True, True, True, False, False])
+        wanted = attention.within_window(distance, mask, window)
+        np.testing.assert_array_equal(attention.within_window(distance, mask, jnp.int32(window)), wanted)
+    np.testing.assert_array_equal(attention.within_window(distance, mask, 3), [False, True, True, True, False, False])
 
 
 def test_layers_with_a_window_may_rotate_by_their_own_base():

@@ -143,6 +143,7 @@ CHANGED = {
     "compute_dtype": "bfloat16",
     "remat": "full",
     "logprob_chunk_tokens": 77,
+    "attention_block_tokens": 7,
 }
 SCALING = {
     "rope_scaling": "llama3",
@@ -154,7 +155,13 @@ SCALING = {
 
 
 def test_every_key_of_the_configuration_reaches_the_spec():
-    assert {field.name for field in dataclasses.fields(ModelConfig)} == {"path", "vocab_size", *CHANGED, *SCALING}
+    assert {field.name for field in dataclasses.fields(ModelConfig)} == {
+        "path",
+        "vocab_size",
+        "lora",
+        *CHANGED,
+        *SCALING,
+    }
     default = ModelConfig()
     assert all(getattr(default, name) != value for name, value in (CHANGED | SCALING).items())
     spec = from_config(ModelConfig(**CHANGED, **SCALING), 20)

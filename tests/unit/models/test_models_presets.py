@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from grpo_jax.models import parameters
-from grpo_jax.models.presets import PRESETS, preset
+from grpo_jax.models.presets import PRESETS, preset, preset_of
 from grpo_jax.models.spec import RopeScaling
 
 PARAMETERS = {
@@ -22,6 +22,8 @@ PARAMETERS = {
     "qwen2.5-1.5b": 1_543_714_304,
     "qwen2.5-3b": 3_085_938_688,
     "qwen2.5-7b": 7_615_616_512,
+    "qwen2.5-math-1.5b": 1_543_714_304,
+    "qwen2.5-math-7b": 7_615_616_512,
     "qwen2.5-14b": 14_770_033_664,
     "qwen2.5-32b": 32_763_876_352,
     "qwen2.5-72b": 72_706_203_648,
@@ -70,3 +72,27 @@ def test_presets_carry_what_does_not_change_the_count():
 def test_an_unknown_preset_is_refused_with_the_nearest_name():
     with pytest.raises(ValueError, match=r"preset: got 'qwen3-8', wanted one of .*Did you mean qwen3-8b"):
         preset("qwen3-8")
+
+
+@pytest.mark.parametrize(
+    ("folder", "name"),
+    [
+        ("models/Qwen2.5-0.5B-Instruct", "qwen2.5-0.5b"),
+        ("/data/Qwen2.5-7B/", "qwen2.5-7b"),
+        ("Qwen2.5-72B", "qwen2.5-72b"),
+        ("Qwen2.5-Math-7B-Instruct", "qwen2.5-math-7b"),
+        ("Qwen3-30B-A3B", "qwen3-30b-a3b"),
+        ("Llama-3.1-8B-Instruct", "llama3.1-8b"),
+        ("SmolLM2-135M-Instruct", "smollm2-135m"),
+        ("gemma-3-1b-it", "gemma3-1b"),
+        ("DeepSeek-V3", "deepseek-v3"),
+    ],
+)
+def test_a_folder_is_told_by_its_name(folder, name):
+    assert preset_of(folder) == name
+
+
+@pytest.mark.parametrize("folder", ["models/phi-4", "Qwen2.5-5B", "models"])
+def test_a_folder_of_another_name_is_refused(folder):
+    with pytest.raises(ValueError, match=rf"config\.model\.path: {folder} is not here, and its name is none of llama3"):
+        preset_of(folder)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from grpo_jax.models.architecture import published_config
-from grpo_jax.models.huggingface import leaf_sources, spec_from_huggingface, to_huggingface
+from grpo_jax.models.huggingface import leaf_sources, published_tensors, spec_from_huggingface
 from grpo_jax.models.parameters import init_params
 from grpo_jax.models.spec import Experts, LatentAttention, ModelSpec, RopeScaling
 from grpo_jax.models.weights import load_params
@@ -56,7 +56,7 @@ MESHES = [
 @pytest.mark.parametrize("name", SPECS)
 def test_every_device_gets_its_part(name, sizes):
     spec, params = SPECS[name], random_params(SPECS[name])
-    tensors = InMemory(to_huggingface(params, spec))
+    tensors = InMemory(dict(published_tensors(params, spec)))
     mesh = make_mesh(dict.fromkeys(AXES, 1) | sizes, jax.devices()[: int(np.prod(list(sizes.values())))])
     with jax.set_mesh(mesh):
         abstract = abstract_params(spec)
@@ -71,13 +71,13 @@ def test_every_device_gets_its_part(name, sizes):
 def test_without_a_mesh_arrays_go_to_the_default_device():
     params = random_params(DENSE)
     abstract = jax.eval_shape(lambda: init_params(jax.random.key(0), DENSE))
-    loaded = load_params(InMemory(to_huggingface(params, DENSE)), DENSE, abstract)
+    loaded = load_params(InMemory(dict(published_tensors(params, DENSE))), DENSE, abstract)
     jax.tree.map(np.testing.assert_array_equal, loaded, params)
     assert loaded["embedding"].devices() == {jax.devices()[0]}
 
 
 def load(spec, change):
-    arrays = to_huggingface(random_params(spec), spec)
+    arrays = dict(published_tensors(random_params(spec), spec))
     change(arrays)
     return load_params(InMemory(arrays), spec, jax.eval_shape(lambda: init_params(jax.random.key(0), spec)))
 

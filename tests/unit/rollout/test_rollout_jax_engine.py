@@ -102,6 +102,7 @@ def trainer_logprobs(rollout, temperature, params=PARAMS, spec=SPEC):
         flat(rollout.logprob_BGT),
         jnp.ones(B * G),
         jnp.ones(B * G),
+        jnp.arange(B * G),
     )
     return np.asarray(score(on_mesh(params, spec), spec, rows, temperature).logprob_NT).reshape(B, G, T)
 

@@ -362,7 +362,9 @@ def test_the_mask_comes_from_lengths_and_not_from_ids():
     token_NT = jnp.array([[5, 2, 2, 2], [2, 5, 2, 2]])
     ones = jnp.ones(2)
     empty = jnp.zeros((2, 4))
-    rows = completions.Rows(token_NT[:, :1], jnp.array([1, 1]), token_NT, jnp.array([2, 3]), empty, empty + 1, ones)
+    rows = completions.Rows(
+        token_NT[:, :1], jnp.array([1, 1]), token_NT, jnp.array([2, 3]), empty, empty + 1, ones, jnp.arange(2)
+    )
     np.testing.assert_array_equal(rows.mask_NT, [[1, 1, 0, 0], [1, 1, 1, 0]])
 
     def loss(logprob_NT):
@@ -375,7 +377,13 @@ def test_the_mask_comes_from_lengths_and_not_from_ids():
 def test_a_row_of_weight_zero_is_masked_out():
     tokens = jnp.zeros((2, 3), int)
     rows = completions.Rows(
-        tokens, jnp.array([3, 3]), tokens, jnp.array([3, 3]), *[jnp.zeros((2, 3))] * 2, jnp.array([0.0, 0.5])
+        tokens,
+        jnp.array([3, 3]),
+        tokens,
+        jnp.array([3, 3]),
+        *[jnp.zeros((2, 3))] * 2,
+        jnp.array([0.0, 0.5]),
+        jnp.arange(2),
     )
     np.testing.assert_array_equal(rows.mask_NT, [[0, 0, 0], [1, 1, 1]])
 
@@ -383,7 +391,9 @@ def test_a_row_of_weight_zero_is_masked_out():
 @jax.jit
 def padded_logprobs(params, prompt_NP, prompt_length_N, token_NT, length_N):
     nothing = jnp.zeros(token_NT.shape)
-    rows = completions.Rows(prompt_NP, prompt_length_N, token_NT, length_N, nothing, nothing, nothing[:, 0])
+    rows = completions.Rows(
+        prompt_NP, prompt_length_N, token_NT, length_N, nothing, nothing, nothing[:, 0], jnp.arange(len(length_N))
+    )
     return completions.completion_logprobs(params, SPEC, rows, TEMPERATURE)
 
 

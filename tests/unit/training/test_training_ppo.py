@@ -13,8 +13,9 @@ import pytest
 from grpo_jax import config as config_lib
 from grpo_jax.algorithms import gae
 from grpo_jax.algorithms import ppo as ppo_algorithm
-from grpo_jax.models import adapters, decoder
+from grpo_jax.models import decoder
 from grpo_jax.models.spec import ModelSpec
+from grpo_jax.models.value_head import value_head_axes
 from grpo_jax.parallel import mesh as mesh_lib
 from grpo_jax.parallel import rules
 from grpo_jax.rollout.engine import Rollout
@@ -250,7 +251,7 @@ def test_the_critic_starts_as_the_policy_with_values_of_zero():
     assert not any(np.any(leaf) for leaf in jax.tree.leaves(value_head(state)))
     _, metrics = made.prepare(state, rollout(), outcome(), 1)
     assert metrics["value_mean"] == metrics["value_explained_variance"] == 0
-    head, axes = value_head(state), adapters.value_head_axes()
+    head, axes = value_head(state), value_head_axes()
     assert {name: leaf.ndim for name, leaf in head.items()} == {name: len(names) for name, names in axes.items()}
 
 

@@ -10,7 +10,7 @@ from grpo_jax.config import ConfigError, RunConfig, from_nested
 from grpo_jax.data.publication import published_files, write_files
 from grpo_jax.data.tokenizer import build_tokenizer
 from grpo_jax.models.architecture import published_config
-from grpo_jax.models.huggingface import to_huggingface
+from grpo_jax.models.huggingface import published_tensors
 from grpo_jax.models.parameters import init_params
 from grpo_jax.models.safetensors import write_folder
 from grpo_jax.models.spec import ModelSpec
@@ -32,7 +32,7 @@ SPEC = ModelSpec(
 def write_model(folder: Path, spec: ModelSpec = SPEC) -> dict:
     params = jax.device_get(jax.jit(init_params, static_argnames="spec")(jax.random.key(7), spec=spec))
     folder.mkdir()
-    write_folder(folder, iter(to_huggingface(params, spec).items()), "float32")
+    write_folder(folder, published_tensors(params, spec), "float32")
     (folder / "config.json").write_text(json.dumps(published_config(spec, 64)))
     write_files(published_files("characters"), folder)
     return params
@@ -78,7 +78,7 @@ def test_a_path_without_a_model_is_refused(tmp_path, name):
 
 def test_a_folder_that_lacks_a_tensor_names_it(tmp_path):
     params = write_model(tmp_path / "model")
-    tensors = to_huggingface(params, SPEC)
+    tensors = dict(published_tensors(params, SPEC))
     del tensors["model.norm.weight"]
     for file in (tmp_path / "model").glob("*.safetensors*"):
         file.unlink()

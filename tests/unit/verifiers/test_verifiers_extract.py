@@ -2,7 +2,7 @@ import pytest
 
 from grpo_jax.records import Completion, FinishReason
 from grpo_jax.verifiers import extract
-from grpo_jax.verifiers.extract import after_thinking, answer_lines, boxed, extract_answer, sentence_around
+from grpo_jax.verifiers.extract import after_thinking, answer_lines, extract_answer, sentence_around
 
 
 def _extract(text: str, finish: FinishReason = FinishReason.STOP) -> tuple[str | None, str]:
@@ -76,35 +76,6 @@ def test_the_answer_is_capped():
 )
 def test_only_what_follows_the_thinking_is_shown(text, shown, unclosed):
     assert after_thinking(text) == (shown, unclosed)
-
-
-@pytest.mark.parametrize(
-    ("text", "contents"),
-    [
-        ("", []),
-        ("8 } {", []),
-        (r"\boxed{8}", ["8"]),
-        (r"{ \boxed{ 8 }", ["8"]),
-        (r"} \boxed{8} }", ["8"]),
-        (r"\boxed{\frac{1}{2}} then \fbox{x_{1}}", [r"\frac{1}{2}", "x_{1}"]),
-        (r"\boxed{\{1,2\}}", [r"\{1,2\}"]),
-        (r"\boxed{\boxed{8}}", [r"\boxed{8}"]),
-        (r"\boxed{}", [""]),
-        (r"$\boxed 8$, as I said", ["8"]),
-        (r"\boxed{8", None),
-        (r"\boxed{7} \boxed{8", None),
-        (r"\boxed{ {8}", None),
-    ],
-)
-def test_boxes_are_balanced(text, contents):
-    boxes = boxed(text)
-    assert (boxes if boxes is None else [box.content for box in boxes]) == contents
-
-
-def test_a_box_knows_its_place():
-    text = r"\frac{\boxed{8}}{2}"
-    (box,) = boxed(text) or []
-    assert (text[box.start : box.end], box.depth) == (r"\boxed{8}", 1)
 
 
 @pytest.mark.parametrize(

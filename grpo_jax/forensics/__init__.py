@@ -1,0 +1,1 @@
+"""What a run needs and costs, worked out without the hardware that it is for."""

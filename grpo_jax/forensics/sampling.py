@@ -1,0 +1,61 @@
+"""The in-process engine's programs, lowered from shapes."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import NamedSharding
+
+from grpo_jax.models.decoder import PromptCache
+from grpo_jax.parallel import rules
+from grpo_jax.rollout.decoding import DecodeState, advance, start
+from grpo_jax.rollout.engine import SamplingParams, length_bucket
+from grpo_jax.rollout.jax_engine import JaxEngine
+
+
+class LoweredSampling(NamedTuple):
+    """What samples a batch of groups.
+
+    Attributes:
+        prompt_cache: Shapes of the prompts' cache.
+        state: Shapes of what a decode loop carries, the completions' cache among them.
+        start: Prefill and the first token, lowered.
+        advance: The decode loop, lowered.
+    """
+
+    prompt_cache: PromptCache
+    state: DecodeState
+    start: jax.stages.Lowered
+    advance: jax.stages.Lowered
+
+
+def lower_sampling(
+    engine: JaxEngine, params: Any, sampling: SamplingParams, *, prompts: int, prompt_tokens: int
+) -> LoweredSampling:
+    """Lowers both programs on the mesh in use, for as many prompts as are sampled at once.
+
+    Args:
+        engine: Needs no parameters.
+        params: Shapes of the policy's parameters.
+        sampling: How to draw. Stop texts are left out: their table is small.
+        prompts: B.
+        prompt_tokens: Length of the longest prompt.
+
+    Returns:
+        The programs and the shapes between them.
+    """
+    on_mesh = NamedSharding(jax.sharding.get_mesh(), jax.P(rules.RULES[rules.BATCH]))
+    batch = lambda dtype, *shape: jax.ShapeDtypeStruct(shape, dtype, sharding=on_mesh)  # noqa: E731
+    key, static = jax.eval_shape(lambda: jax.random.key(0)), engine.static(sampling)
+    started = start.lower(
+        params,
+        batch(jnp.int32, prompts, length_bucket(prompt_tokens)),
+        batch(jnp.int32, prompts),
+        batch(jnp.bool_, prompts),
+        key,
+        static=static,
+    )
+    prompt_cache, state = started.out_info
+    until = jax.ShapeDtypeStruct((), jnp.int32)
+    advanced = advance.lower(params, prompt_cache, state, until, key, static=static)
+    return LoweredSampling(prompt_cache, state, started, advanced)
