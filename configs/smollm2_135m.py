@@ -8,7 +8,8 @@ Hardware: two CPU cores, 8 GB of memory
 from ml_collections import ConfigDict
 
 from configs import base
-from grpo_jax.data.installed import smollm2_135m
+
+DEVICES = 1
 
 
 def get_config() -> ConfigDict:
@@ -16,7 +17,7 @@ def get_config() -> ConfigDict:
     config = base.get_config()
     config.steps = 16
 
-    config.model.path = config.data.tokenizer = str(smollm2_135m())
+    config.model.path = config.data.tokenizer = "smollm2-135m"
     # On an accelerator: config.model.compute_dtype = "bfloat16", and more prompts and completions at once.
 
     config.data.task = "maximum"

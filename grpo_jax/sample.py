@@ -38,7 +38,6 @@ from absl import flags
 from grpo_jax import cli
 from grpo_jax.config import ConfigError, RolloutConfig
 from grpo_jax.data.chat import find_template
-from grpo_jax.data.installed import smollm2_135m
 from grpo_jax.data.stops import before_stop, settled, stop_table
 from grpo_jax.data.tokenizer import Tokenizer, build_tokenizer, open_files
 from grpo_jax.models.huggingface import spec_from_huggingface
@@ -48,9 +47,6 @@ from grpo_jax.rollout.engine import SamplingParams
 from grpo_jax.rollout.jax_engine import JaxEngine
 from grpo_jax.training.collect import decoded
 from grpo_jax.training.stored import StoredModel, open_model
-
-INSTALLED = {"smollm2-135m": smollm2_135m}
-"""Models that are found by a name."""
 
 COMPUTE_DTYPES = ("float32", "bfloat16")
 DEFAULT_NEW_TOKENS = 256
@@ -154,17 +150,17 @@ def _check(given: flags.FlagValues) -> None:
     if given.model is None or given.prompt is None:
         raise ConfigError("sample: wanted both --model MODEL and --prompt TEXT. --help shows what they may be.")
     greedy = given.temperature == 0
-    faults = {
-        "system": (given.system is not None and not given.chat, "none without --chat, which makes a conversation"),
-        "num": (given.num < 1, "1 or more"),
-        "seed": (not 0 <= given.seed < 2**32, "0 or more, and less than 2^32"),
-        "compute_dtype": (given.compute_dtype not in (None, *COMPUTE_DTYPES), f"one of {', '.join(COMPUTE_DTYPES)}"),
-    }
     unread = "since --temperature 0 takes the likeliest token every time"
-    faults["top_k"] = (greedy and given.top_k != 0, f"0, {unread}")
-    faults["top_p"] = (greedy and given.top_p != 1, f"1, {unread}")
-    faults["num"] = faults["num"] if given.num < 1 else (greedy and given.num > 1, f"1, {unread}")
-    for name, (wrong, wanted) in faults.items():
+    faults = [
+        ("system", given.system is not None and not given.chat, "none without --chat, which makes a conversation"),
+        ("seed", not 0 <= given.seed < 2**32, "0 or more, and less than 2^32"),
+        ("compute_dtype", given.compute_dtype not in (None, *COMPUTE_DTYPES), f"one of {', '.join(COMPUTE_DTYPES)}"),
+        ("num", given.num < 1, "1 or more"),
+        ("num", greedy and given.num > 1, f"1, {unread}"),
+        ("top_k", greedy and given.top_k != 0, f"0, {unread}"),
+        ("top_p", greedy and given.top_p != 1, f"1, {unread}"),
+    ]
+    for name, wrong, wanted in faults:
         if wrong:
             raise ConfigError(f"--{name}: got {given[name].value!r}, wanted {wanted}.")
     rollout = RolloutConfig(
@@ -182,7 +178,7 @@ def _check(given: flags.FlagValues) -> None:
 
 def _sample(given: flags.FlagValues) -> None:
     started = time.perf_counter()
-    model = open_model(INSTALLED[given.model]() if given.model in INSTALLED else Path(given.model))
+    model = open_model(Path(given.model))
     tokenizer = build_tokenizer(model.tokenizer, chat=given.chat)
     prompt = tokenizer.encode_prompt(_prompt_text(given, model))
     if not prompt:

@@ -3,12 +3,12 @@
 import difflib
 import re
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from grpo_jax.config import ConfigError
 from grpo_jax.data import gguf_tokenizer
 from grpo_jax.data.huggingface import REPLACEMENT, HuggingFaceTokenizer, TokenizerFiles, read_files
+from grpo_jax.data.installed import located
 
 TAGS = ("<think>", "</think>", "<answer>", "</answer>")
 """Tags that the built-in tokenizers hold as single tokens."""
@@ -173,7 +173,7 @@ def open_files(name: str) -> TokenizerFiles:
     """Reads a published tokenizer and the files beside it.
 
     Args:
-        name: Path of a ``tokenizer.json``, of the folder that holds it, or of a GGUF file.
+        name: Path of a ``tokenizer.json``, of the folder that holds it, or of a GGUF file; or an installed model.
 
     Returns:
         The tokenizer and what is said of its special tokens.
@@ -181,7 +181,7 @@ def open_files(name: str) -> TokenizerFiles:
     Raises:
         ConfigError: for a path with neither, and for files that cannot be read.
     """
-    path = Path(name).expanduser().resolve()
+    path = located(name).expanduser().resolve()
     if path.is_dir():
         path /= "tokenizer.json"
     if path.is_file() and path.suffix == ".json":

@@ -13,6 +13,7 @@ from jax.sharding import NamedSharding
 
 from grpo_jax.config import RunConfig, from_nested
 from grpo_jax.data.gguf_tokenizer import from_gguf, open_gguf
+from grpo_jax.data.installed import located
 from grpo_jax.data.publication import published_files, write_files
 from grpo_jax.data.tokenizer import build_tokenizer
 from grpo_jax.io.checkpoint import Checkpoints
@@ -94,7 +95,7 @@ def open_model(source: Path) -> StoredModel:
 
     Args:
         source: A folder with config.json and safetensors files, a ``.gguf`` file, a run folder (its newest policy), or
-            a folder with a checkpoint of parameters.
+            a folder with a checkpoint of parameters; or the name of an installed model.
 
     Returns:
         The model.
@@ -102,6 +103,7 @@ def open_model(source: Path) -> StoredModel:
     Raises:
         ValueError: for a path that holds none, or files that cannot be read.
     """
+    source = located(str(source))
     if source.suffix == ".gguf":
         reader = open_gguf(source)
         files = from_gguf(reader, source)
