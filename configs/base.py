@@ -15,7 +15,8 @@ def get_config() -> ConfigDict:
 
     config.model = ConfigDict(
         {
-            # A folder with config.json and safetensors files, or a .gguf file: the sizes below are then its own.
+            # A folder with config.json and safetensors files, a .gguf file, or smollm2-135m (configs/smollm2_135m.py):
+            # the sizes below are then its own.
             "path": config_dict.placeholder(str),
             "num_layers": 2,
             "d_model": 64,
@@ -67,7 +68,7 @@ def get_config() -> ConfigDict:
             "max_problems": 1_000_000,  # generated tasks: size of the pool that the splits are cut from
             "validation_problems": 256,  # looked at during the run
             "test_problems": 256,  # looked at before and after it, never to choose anything
-            "tokenizer": "characters",  # characters, bytes, or a path: tokenizer.json, its folder, or a .gguf file
+            "tokenizer": "characters",  # characters, bytes, a tokenizer.json, its folder, a .gguf file, or smollm2-135m
             "prompt_template": "{problem}",  # what the model sees
             "chat": False,  # prompt_template is what a user says; the tokenizer's chat template makes the prompt of it
             "system_prompt": "",  # with chat only; "": none

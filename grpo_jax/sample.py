@@ -149,17 +149,17 @@ def _check(given: flags.FlagValues) -> None:
     if given.model is None or given.prompt is None:
         raise ConfigError("sample: wanted both --model MODEL and --prompt TEXT. --help shows what they may be.")
     greedy = given.temperature == 0
-    faults = {
-        "system": (given.system is not None and not given.chat, "none without --chat, which makes a conversation"),
-        "num": (given.num < 1, "1 or more"),
-        "seed": (not 0 <= given.seed < 2**32, "0 or more, and less than 2^32"),
-        "compute_dtype": (given.compute_dtype not in (None, *COMPUTE_DTYPES), f"one of {', '.join(COMPUTE_DTYPES)}"),
-    }
     unread = "since --temperature 0 takes the likeliest token every time"
-    faults["top_k"] = (greedy and given.top_k != 0, f"0, {unread}")
-    faults["top_p"] = (greedy and given.top_p != 1, f"1, {unread}")
-    faults["num"] = faults["num"] if given.num < 1 else (greedy and given.num > 1, f"1, {unread}")
-    for name, (wrong, wanted) in faults.items():
+    faults = [
+        ("system", given.system is not None and not given.chat, "none without --chat, which makes a conversation"),
+        ("seed", not 0 <= given.seed < 2**32, "0 or more, and less than 2^32"),
+        ("compute_dtype", given.compute_dtype not in (None, *COMPUTE_DTYPES), f"one of {', '.join(COMPUTE_DTYPES)}"),
+        ("num", given.num < 1, "1 or more"),
+        ("num", greedy and given.num > 1, f"1, {unread}"),
+        ("top_k", greedy and given.top_k != 0, f"0, {unread}"),
+        ("top_p", greedy and given.top_p != 1, f"1, {unread}"),
+    ]
+    for name, wrong, wanted in faults:
         if wrong:
             raise ConfigError(f"--{name}: got {given[name].value!r}, wanted {wanted}.")
     rollout = RolloutConfig(

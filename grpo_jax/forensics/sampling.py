@@ -35,9 +35,9 @@ def lower_sampling(
     """Lowers both programs on the mesh in use, for as many prompts as are sampled at once.
 
     Args:
-        engine: Needs no parameters; stop texts, whose table is small, are left out.
+        engine: Needs no parameters.
         params: Shapes of the policy's parameters.
-        sampling: How to draw.
+        sampling: How to draw. Stop texts are left out: their table is small.
         prompts: B.
         prompt_tokens: Length of the longest prompt.
 
@@ -52,11 +52,10 @@ def lower_sampling(
         batch(jnp.int32, prompts, length_bucket(prompt_tokens)),
         batch(jnp.int32, prompts),
         batch(jnp.bool_, prompts),
-        None,
         key,
         static=static,
     )
     prompt_cache, state = started.out_info
     until = jax.ShapeDtypeStruct((), jnp.int32)
-    advanced = advance.lower(params, prompt_cache, state, until, None, key, static=static)
+    advanced = advance.lower(params, prompt_cache, state, until, key, static=static)
     return LoweredSampling(prompt_cache, state, started, advanced)

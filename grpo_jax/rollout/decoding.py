@@ -62,9 +62,9 @@ def _record(
     state: DecodeState,
     hidden_BGD: jax.Array,
     params: Any,
-    stops_SV: Int[Array, "S V"] | None,
     key: jax.Array,
     static: Static,
+    stops_SV: Int[Array, "S V"] | None,
 ) -> DecodeState:
     unembedding_DV = decoder.unembedding(params, static.spec)
     logits_BGV = jnp.einsum("BGD,DV->BGV", hidden_BGD, unembedding_DV, preferred_element_type=jnp.float32)
@@ -104,10 +104,10 @@ def start(
     prompt_BP: Int[Array, "B P"],
     length_B: Int[Array, "B"],
     real_B: Bool[Array, "B"],
-    stops_SV: Int[Array, "S V"] | None,
     key: jax.Array,
     *,
     static: Static,
+    stops_SV: Int[Array, "S V"] | None = None,
 ) -> tuple[decoder.PromptCache, DecodeState]:
     """Runs the prompts and draws every completion's first token.
 
@@ -116,9 +116,9 @@ def start(
         prompt_BP: Prompt ids, right-padded.
         length_B: Their lengths.
         real_B: False for prompts that only fill up the batch; their completions count as ended.
-        stops_SV: Table of the stop texts, or None where there are none.
         key: PRNG key of this call of ``generate``.
         static: What the computation is compiled for.
+        stops_SV: Table of the stop texts, or None where there are none.
 
     Returns:
         The prompts' cache and the state after one token.
@@ -139,7 +139,7 @@ def start(
         cache=decoder.empty_cache(spec, B, G, T, record_experts=static.record_experts),
     )
     hidden_BGD = jnp.broadcast_to(hidden_BD[:, None], (B, G, spec.d_model))
-    return prompt_cache, _record(state, hidden_BGD, params, stops_SV, key, static)
+    return prompt_cache, _record(state, hidden_BGD, params, key, static, stops_SV)
 
 
 @functools.partial(jax.jit, static_argnames="static", donate_argnames="state")
@@ -148,10 +148,10 @@ def advance(
     prompt_cache: decoder.PromptCache,
     state: DecodeState,
     until: Int[Array, ""],
-    stops_SV: Int[Array, "S V"] | None,
     key: jax.Array,
     *,
     static: Static,
+    stops_SV: Int[Array, "S V"] | None = None,
 ) -> DecodeState:
     """Draws tokens until ``until`` of them exist or every completion has ended.
 
@@ -160,9 +160,9 @@ def advance(
         prompt_cache: From ``start``.
         state: State so far; its buffers are reused.
         until: Step to stop at, at most T.
-        stops_SV: The table that was given to ``start``.
         key: The key that was given to ``start``.
         static: What the computation is compiled for.
+        stops_SV: The table that was given to ``start``.
 
     Returns:
         The new state.
@@ -175,6 +175,6 @@ def advance(
         hidden_BGD, cache = decoder.decode_step(
             params, static.spec, state.last_token_BG, state.step - 1, prompt_cache, state.cache
         )
-        return _record(state._replace(cache=cache), hidden_BGD, params, stops_SV, key, static)
+        return _record(state._replace(cache=cache), hidden_BGD, params, key, static, stops_SV)
 
     return jax.lax.while_loop(unfinished, body, state)

@@ -179,11 +179,13 @@ class JaxEngine:
         prompt_BP, length_B = right_padded(prompts, length_bucket(max(map(len, prompts))), self._pad_id)
         real_B = np.arange(len(prompts)) < real
         on_mesh = [mesh.put(array, rules.RULES[rules.BATCH]) for array in (prompt_BP, length_B, real_B)]
-        prompt_cache, state = start(policy.params, *on_mesh, policy.stops_SV, key, static=static)
+        prompt_cache, state = start(policy.params, *on_mesh, key, static=static, stops_SV=policy.stops_SV)
         until, ended = 0, False
         while not ended:
             until = min(until + self._chunk_tokens, sampling.max_new_tokens)
-            state = advance(policy.params, prompt_cache, state, jnp.int32(until), policy.stops_SV, key, static=static)
+            state = advance(
+                policy.params, prompt_cache, state, jnp.int32(until), key, static=static, stops_SV=policy.stops_SV
+            )
             ended = bool((_finish_BG(state, sampling) != _GOES_ON).all())
             yield prompt_cache, state
 

@@ -36,7 +36,7 @@ def open_published(path: Path) -> Published:
     """Opens a folder of safetensors files, or a GGUF file.
 
     Args:
-        path: A folder with ``config.json``, or a ``.gguf`` file.
+        path: A folder with ``config.json``, a ``.gguf`` file, or the name of an installed model.
 
     Returns:
         The model.
@@ -44,6 +44,7 @@ def open_published(path: Path) -> Published:
     Raises:
         ValueError: if it is neither, or cannot be read.
     """
+    path = located(str(path))
     if path.suffix == ".gguf":
         reader = open_gguf(path)
         return Published(config_of(reader), GGUFTensors(reader))
