@@ -20,6 +20,7 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 import hypothesis  # noqa: E402
 import jax  # noqa: E402
 import jaxtyping  # noqa: E402
+import pytest  # noqa: E402
 
 jax.config.update("jax_platforms", "cpu")
 jax.config.update("jax_num_cpu_devices", 8)
@@ -31,3 +32,15 @@ jaxtyping.install_import_hook("grpo_jax", "beartype.beartype")
 hypothesis.settings.register_profile("local", deadline=None, max_examples=50)
 hypothesis.settings.register_profile("ci", deadline=None, max_examples=50, derandomize=True, print_blob=True)
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "local")
+
+MOST_MAPPINGS = 20_000
+"""Linux lets a process have 65,530; each compiled program takes some, and XLA aborts when there are no more."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled_programs_make_room():
+    """Lets go of the programs of earlier modules before a long run has too many."""
+    yield
+    mappings = pathlib.Path("/proc/self/maps")
+    if mappings.exists() and mappings.read_bytes().count(b"\n") > MOST_MAPPINGS:
+        jax.clear_caches()
