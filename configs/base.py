@@ -219,6 +219,8 @@ def get_config() -> ConfigDict:
             "importance_cap": 2.0,
             "importance_lowest": 0.0,  # weights below are set to 0
             "importance_highest": config_dict.placeholder(float),  # weights above are set to 0
+            "router_bias_update": 0.0,  # experts with a bias of choice: how far each moves towards even load; 0: off
+            "router_replay": False,  # experts: train along the routes that were sampled along
             "passes_per_batch": 1,  # optimizer updates on each batch
             "micro_batch_completions": 32,  # completions in one forward and backward pass
             "dynamic_sampling_max_batches": 1,  # batches drawn at most to fill one with active groups; 1: off
@@ -277,7 +279,7 @@ def get_config() -> ConfigDict:
             "fsdp": 1,  # devices that share parameters and optimizer state, and the batch
             "tensor": 1,  # devices that share heads, feed-forward width and vocabulary
             "context": 1,
-            "expert": 1,
+            "expert": 1,  # devices that share the experts of a model that has some
         }
     )
     return config

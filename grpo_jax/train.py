@@ -84,6 +84,7 @@ def train(parts: setup.Parts, folder: RunFolder, pool: VerifierPool, facts: Mapp
         pad_id=parts.tokenizer.pad_id,
         batch_completions=config.rollout.prompts_per_step * config.rollout.completions_per_prompt,
         chunk_tokens=config.rollout.decode_chunk_tokens,
+        record_experts=config.algorithm.router_replay,
     )
     with jax.set_mesh(parts.mesh), Display() as display:
         _announce(parts, folder, display, facts)

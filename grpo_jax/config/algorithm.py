@@ -45,6 +45,8 @@ class AlgorithmConfig(Section):
     importance_cap: float = 2.0
     importance_lowest: float = 0.0
     importance_highest: float | None = None
+    router_bias_update: float = 0.0
+    router_replay: bool = False
     passes_per_batch: int = 1
     micro_batch_completions: int = 32
     dynamic_sampling_max_batches: int = 1
@@ -56,7 +58,7 @@ class AlgorithmConfig(Section):
         self._positive(path, "sapo_temperature_positive", "sapo_temperature_negative")
         self._at_least(path, 0, "kl_beta", "length_penalty", "length_penalty_initial", "length_schedule_steps")
         self._at_least(path, 0, "constant_length_tokens", "overlong_max_tokens", "importance_lowest")
-        self._at_least(path, 0, "repetition_weight")
+        self._at_least(path, 0, "repetition_weight", "router_bias_update")
         self._at_least(path, 1, "length_budget_tokens", "length_budget_initial_tokens", "overlong_cache_tokens")
         self._at_least(path, 1, "passes_per_batch", "micro_batch_completions", "max_nonfinite_steps")
         self._at_least(path, 1, "repetition_ngram_tokens", "dynamic_sampling_max_batches")

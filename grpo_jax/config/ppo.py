@@ -23,6 +23,8 @@ SHARED_WITH_ALGORITHM = frozenset(
         "repetition_ngram_tokens",
         "repetition_threshold",
         "repetition_weight",
+        "router_bias_update",
+        "router_replay",
     }
 )
 """Keys of ``algorithm`` that PPO reads too; the others belong to GRPO's objective."""

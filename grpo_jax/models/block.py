@@ -102,6 +102,7 @@ class Block(nn.Module):
         rotation: tuple[jax.Array, jax.Array],
         attend: Attend,
         adapters: dict[str, layers.Adapter],
+        choice: jax.Array | None = None,
     ) -> tuple[jax.Array, Extras]:
         """Returns the layer's output, what a cache keeps of the new positions, and how they were routed."""
         spec, parameters = self.spec, self.parameters()
@@ -126,7 +127,7 @@ class Block(nn.Module):
         hidden = norm("mlp_norm", x)
         routing = None
         if self.routed:
-            added, routing = moe.feed_forward(spec, parameters, hidden)
+            added, routing = moe.feed_forward(spec, parameters, hidden, choice)
         else:
             added = layers.feed_forward(
                 hidden, (projection("gate"), projection("up"), projection("down")), spec.activation

@@ -1,10 +1,14 @@
 """Keys and values that decoding keeps."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, Integer
 
+from grpo_jax.models import moe
+from grpo_jax.models.block import Extras
 from grpo_jax.models.spec import ModelSpec
 from grpo_jax.parallel import rules
 
@@ -17,12 +21,14 @@ class PromptCache(NamedTuple):
         value_LBPKC: Values; of width 0 where they are the first coordinates of the keys.
         mask_BP: False at padding.
         length_B: Prompt lengths in tokens.
+        choice_LBPA: Experts that each token visited in the layers that have some, or None where none are recorded.
     """
 
     key_LBPKC: Float[Array, "L B P K C"]
     value_LBPKC: Float[Array, "L B P K Cv"]
     mask_BP: Bool[Array, "B P"]
     length_B: Int[Array, "B"]
+    choice_LBPA: Integer[Array, "Lr B P A"] | None = None
 
 
 class CompletionCache(NamedTuple):
@@ -31,13 +37,17 @@ class CompletionCache(NamedTuple):
     Attributes:
         key_LBGKTC: Keys; positions from ``step`` on are not written yet.
         value_LBGKTC: Values; of width 0 where they are the first coordinates of the keys.
+        choice_LBGTA: Experts that each token visited in the layers that have some, or None where none are recorded.
     """
 
     key_LBGKTC: Float[Array, "L B G K T C"]
     value_LBGKTC: Float[Array, "L B G K T Cv"]
+    choice_LBGTA: Integer[Array, "Lr B G T A"] | None = None
 
 
-def empty_cache(spec: ModelSpec, prompts: int, completions: int, tokens: int) -> CompletionCache:
+def empty_cache(
+    spec: ModelSpec, prompts: int, completions: int, tokens: int, *, record_experts: bool = False
+) -> CompletionCache:
     """Room for the keys and values of completions, on the mesh in use.
 
     Args:
@@ -45,6 +55,7 @@ def empty_cache(spec: ModelSpec, prompts: int, completions: int, tokens: int) ->
         prompts: B.
         completions: G, for each prompt.
         tokens: T, for each completion.
+        record_experts: Make room for the experts that tokens visit.
 
     Returns:
         The cache before the first token.
@@ -54,4 +65,30 @@ def empty_cache(spec: ModelSpec, prompts: int, completions: int, tokens: int) ->
     axes = ("layers", rules.BATCH, None, None if spec.latent else "heads", None, None)
     shape = (spec.num_layers, prompts, completions, heads, tokens)
     key, value = (rules.shard(jnp.zeros((*shape, width), spec.compute_dtype), *axes) for width in widths)
-    return CompletionCache(key, value)
+    if not record_experts:
+        return CompletionCache(key, value)
+    experts = spec.experts
+    assert experts is not None
+    layers = spec.num_layers - experts.first_dense_layers
+    choice = jnp.zeros((layers, prompts, completions, tokens, experts.per_token), moe.choice_dtype(experts))
+    return CompletionCache(key, value, rules.shard(choice, None, rules.BATCH, None, None, None))
+
+
+def kept_of(spec: ModelSpec, record_experts: bool) -> Callable[[Extras], tuple[jax.Array, jax.Array, jax.Array | None]]:
+    """What decoding keeps of a layer.
+
+    Args:
+        spec: The policy's spec.
+        record_experts: Keep the chosen experts too, of a layer that has some.
+
+    Returns:
+        From a layer's extras to its keys, its values, and the chosen experts or None.
+    """
+
+    def keep(extras: Extras) -> tuple[jax.Array, jax.Array, jax.Array | None]:
+        if extras.routing is None or not record_experts:
+            return extras.key, extras.value, None
+        assert spec.experts is not None
+        return extras.key, extras.value, extras.routing.choice.astype(moe.choice_dtype(spec.experts))
+
+    return keep

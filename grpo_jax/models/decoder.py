@@ -11,11 +11,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int, Integer
 
 from grpo_jax.models import adapters, attention, layers, moe, rotary
 from grpo_jax.models.block import Attend, Block, Extras
-from grpo_jax.models.cache import CompletionCache, PromptCache, empty_cache
+from grpo_jax.models.cache import CompletionCache, PromptCache, empty_cache, kept_of
 from grpo_jax.models.parameters import Parameters, Stack, init_params, logical_axes, stacks
 from grpo_jax.models.spec import ModelSpec
 from grpo_jax.parallel import rules
@@ -26,8 +26,8 @@ __all__ = [
     "PromptCache",
     "decode_step",
     "empty_cache",
-    "expert_load",
     "forward",
+    "forward_with_load",
     "init_params",
     "logical_axes",
     "prefill",
@@ -71,6 +71,7 @@ def _run_layers(
     *,
     keep: Callable[[Extras], Any],
     inputs: Any = None,
+    choice: jax.Array | None = None,
     absorbed: bool = False,
     dropout_key_N: jax.Array | None = None,
 ) -> tuple[jax.Array, Any]:
@@ -82,8 +83,9 @@ def _run_layers(
         x: Embeddings.
         position: Positions of what is embedded.
         attend: From a layer's window and its slice of ``inputs`` to how it attends.
-        keep: What of a layer's extras is returned, stacked over layers.
+        keep: What of a layer's extras is returned, stacked over the layers in which it is not None.
         inputs: Tree of arrays with a leading axis L.
+        choice: Experts to visit, with a leading axis of the layers that have some.
         absorbed: See ``Block``.
         dropout_key_N: See ``forward``.
 
@@ -95,7 +97,7 @@ def _run_layers(
     axes = logical_axes(spec)
 
     def layer(stack: Stack, x: jax.Array, xs: Any) -> tuple[jax.Array, Any]:
-        block, own_adapters, own_window, own_inputs = xs
+        block, own_adapters, own_window, own_inputs, own_choice = xs
         own_window = window if own_window is None else own_window
         own_rotation = rotation
         if narrow is not None:
@@ -104,7 +106,8 @@ def _run_layers(
         variables = {"params": rules.gather_parameters(block, names)}
         module = Block(spec, stack.routed, absorbed)
         corrections = adapters.of_layer(own_adapters, spec, stack, dropout_key_N)
-        applied: Any = module.apply(variables, x, own_rotation, attend(own_window, own_inputs), corrections)
+        attend_here = attend(own_window, own_inputs)
+        applied: Any = module.apply(variables, x, own_rotation, attend_here, corrections, own_choice)
         return applied[0], keep(applied[1])
 
     kept = []
@@ -114,10 +117,17 @@ def _run_layers(
             body = jax.checkpoint(body, policy=_REMAT_POLICIES[spec.remat], prevent_cse=False)
         part = lambda leaf, stack=stack: leaf if stack.whole else leaf[stack.first : stack.end]  # noqa: E731
         windows = None if isinstance(window, int) else part(window)
-        xs = (params[stack.name], adapters.of_stack(params, stack), windows, jax.tree.map(part, inputs))
+        choices = choice if stack.routed else None
+        xs = (params[stack.name], adapters.of_stack(params, stack), windows, jax.tree.map(part, inputs), choices)
         x, outputs = jax.lax.scan(body, x, xs)
         kept.append(outputs)
-    return x, kept[0] if len(kept) == 1 else jax.tree.map(lambda *parts: jnp.concatenate(parts), *kept)
+    return x, jax.tree.map(_joined, *kept, is_leaf=lambda leaf: leaf is None)
+
+
+def _joined(*parts: jax.Array | None) -> jax.Array | None:
+    """What several stacks kept; layers without experts keep None of them."""
+    kept = [part for part in parts if part is not None]
+    return jnp.concatenate(kept) if len(kept) > 1 else kept[0] if kept else None
 
 
 def _attend_to_rows(spec: ModelSpec, segment_NS: jax.Array) -> Callable[[int | jax.Array, Any], Attend]:
@@ -152,42 +162,48 @@ def forward(
     Returns:
         Normalised hidden states in the compute dtype; what stands at padding has no meaning.
     """
-    x_NSD = _embed(params, spec, token_NS)
-    attend = _attend_to_rows(spec, segment_NS)
-    x_NSD, _ = _run_layers(params, spec, x_NSD, position_NS, attend, keep=lambda _: None, dropout_key_N=dropout_key_N)
-    return _final_norm(params, spec, x_NSD)
+    row = (token_NS, position_NS, segment_NS)
+    return forward_with_load(params, spec, *row, None, dropout_key_N=dropout_key_N)[0]
 
 
-def expert_load(
+def forward_with_load(
     params: Parameters,
     spec: ModelSpec,
     token_NS: Int[Array, "N S"],
     position_NS: Int[Array, "N S"],
     segment_NS: Int[Array, "N S"],
-) -> Float[Array, "L E"]:
-    """How many tokens of whole rows visit each expert of each layer that has experts; see ``moe.balance``.
+    counted_NS: Bool[Array, "N S"] | None,
+    choice_LNSA: Integer[Array, "Lr N S A"] | None = None,
+    dropout_key_N: Array | None = None,
+) -> tuple[Float[Array, "N S D"], Float[Array, "Lr E"] | None]:
+    """``forward``, and how many of the choices of experts fell on each; see ``moe.balance``.
 
     Args:
         params: From ``init_params``.
-        spec: Their spec, with ``experts``.
+        spec: Their spec.
         token_NS: As in ``forward``.
         position_NS: As in ``forward``.
-        segment_NS: As in ``forward``; padding is not counted.
+        segment_NS: As in ``forward``.
+        counted_NS: Tokens whose choices are counted, or None to count nothing.
+        choice_LNSA: Experts that each token visits, where that was decided before, in the layers that have some.
+        dropout_key_N: As in ``forward``.
 
     Returns:
-        Counts.
+        Hidden states as in ``forward``, and the counts of each layer that has experts, or None.
     """
-    experts = spec.experts
-    assert experts is not None
 
-    def keep(extras: Extras) -> jax.Array:
-        if extras.routing is None:
-            return jnp.zeros(experts.count)
-        return moe.load(experts, extras.routing, segment_NS > 0)
+    def keep(extras: Extras) -> jax.Array | None:
+        if extras.routing is None or counted_NS is None:
+            return None
+        assert spec.experts is not None
+        return moe.load(spec.experts, extras.routing, counted_NS)
 
     x_NSD, attend = _embed(params, spec, token_NS), _attend_to_rows(spec, segment_NS)
-    load_LE = _run_layers(params, spec, x_NSD, position_NS, attend, keep=keep)[1]
-    return load_LE[experts.first_dense_layers :]
+    if choice_LNSA is not None:
+        choice_LNSA = rules.shard(choice_LNSA, None, rules.BATCH, None, None)
+    run = functools.partial(_run_layers, keep=keep, choice=choice_LNSA, dropout_key_N=dropout_key_N)
+    x_NSD, load_LE = run(params, spec, x_NSD, position_NS, attend)
+    return _final_norm(params, spec, x_NSD), load_LE
 
 
 def unembedding(params: Parameters, spec: ModelSpec) -> Float[Array, "D V"]:
@@ -197,7 +213,12 @@ def unembedding(params: Parameters, spec: ModelSpec) -> Float[Array, "D V"]:
 
 
 def prefill(
-    params: Parameters, spec: ModelSpec, token_BP: Int[Array, "B P"], length_B: Int[Array, "B"]
+    params: Parameters,
+    spec: ModelSpec,
+    token_BP: Int[Array, "B P"],
+    length_B: Int[Array, "B"],
+    *,
+    record_experts: bool = False,
 ) -> tuple[Float[Array, "B D"], PromptCache]:
     """Runs right-padded prompts once.
 
@@ -206,6 +227,7 @@ def prefill(
         spec: Their spec.
         token_BP: Prompt tokens, right-padded.
         length_B: Their lengths in tokens, >= 1.
+        record_experts: The cache also says which experts each token visited.
 
     Returns:
         Final hidden state of each prompt's last token, and the cache.
@@ -213,11 +235,11 @@ def prefill(
     position_BP = jnp.broadcast_to(jnp.arange(token_BP.shape[1])[None], token_BP.shape)
     mask_BP = position_BP < length_B[:, None]
     x_BPD, attend = _embed(params, spec, token_BP), _attend_to_rows(spec, mask_BP.astype(jnp.int32))
-    cached = lambda extras: (extras.key, extras.value)  # noqa: E731
-    x_BPD, (key, value) = _run_layers(params, spec, x_BPD, position_BP, attend, keep=cached)
+    keep = kept_of(spec, record_experts)
+    x_BPD, (key, value, choice) = _run_layers(params, spec, x_BPD, position_BP, attend, keep=keep)
     is_last_BP1 = (position_BP == length_B[:, None] - 1)[:, :, None]
     last_BD = jnp.sum(jnp.where(is_last_BP1, x_BPD, 0), axis=1)
-    return _final_norm(params, spec, last_BD), PromptCache(key, value, mask_BP, length_B)
+    return _final_norm(params, spec, last_BD), PromptCache(key, value, mask_BP, length_B, choice)
 
 
 def decode_step(
@@ -236,7 +258,7 @@ def decode_step(
         token_BG: The token at completion index ``step``.
         step: Index of these tokens inside their completions, counted from 0.
         prompt: Cache of the prompts.
-        completion: Cache of the completions, filled up to ``step``.
+        completion: Cache of the completions, filled up to ``step``; one with room for experts records them.
 
     Returns:
         Final hidden states, and the cache with these tokens in it.
@@ -255,11 +277,13 @@ def decode_step(
             query, (prompt_key, prompt_value, seen_BP), (own_key, own_value, earlier_T), (key, value)
         )
 
-    x_BGD, inputs = _embed(params, spec, token_BG), (prompt.key_LBPKC, prompt.value_LBPKC, *completion)
-    cached = lambda extras: (extras.key, extras.value)  # noqa: E731
-    x_BGD, (key, value) = _run_layers(
-        params, spec, x_BGD, position_BG, attend, keep=cached, inputs=inputs, absorbed=spec.latent is not None
+    own_key, own_value, recorded = completion
+    x_BGD, inputs = _embed(params, spec, token_BG), (prompt.key_LBPKC, prompt.value_LBPKC, own_key, own_value)
+    keep = kept_of(spec, recorded is not None)
+    x_BGD, (key, value, choice) = _run_layers(
+        params, spec, x_BGD, position_BG, attend, keep=keep, inputs=inputs, absorbed=spec.latent is not None
     )
     write = lambda cache, new: jax.lax.dynamic_update_slice_in_dim(cache, new[:, :, :, :, None], step, axis=4)  # noqa: E731
-    completion = CompletionCache(write(completion.key_LBGKTC, key), write(completion.value_LBGKTC, value))
-    return _final_norm(params, spec, x_BGD), completion
+    if recorded is not None:
+        recorded = jax.lax.dynamic_update_slice_in_dim(recorded, choice[:, :, :, None], step, axis=3)
+    return _final_norm(params, spec, x_BGD), CompletionCache(write(own_key, key), write(own_value, value), recorded)

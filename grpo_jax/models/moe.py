@@ -1,14 +1,14 @@
 """Mixture of experts: a router sends every token to a few small feed-forward networks."""
 
 import functools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, Integer
 
-from grpo_jax.models import layers
+from grpo_jax.models import grouped, layers
 from grpo_jax.models.declaration import Declaration, initializers
 from grpo_jax.models.spec import Experts, ModelSpec
 from grpo_jax.parallel import rules
@@ -24,10 +24,6 @@ class Routing(NamedTuple):
 
     weight: Float[Array, "... A"]
     choice: Int[Array, "... A"]
-
-
-Weights = tuple[Float[Array, "E D F"], Float[Array, "E D F"], Float[Array, "E F D"]]
-"""Gate, up and down projections of every expert."""
 
 
 def declarations(spec: ModelSpec) -> dict[str, Declaration]:
@@ -55,13 +51,19 @@ def declarations(spec: ModelSpec) -> dict[str, Declaration]:
     return table
 
 
-def route(experts: Experts, logits: Float[Array, "N E"], bias: Float[Array, "E"] | None) -> Routing:
+def route(
+    experts: Experts,
+    logits: Float[Array, "N E"],
+    bias: Float[Array, "E"] | None,
+    choice: Integer[Array, "N A"] | None = None,
+) -> Routing:
     """Chooses experts for every token.
 
     Args:
         experts: What is chosen from, and how.
         logits: Of the router, float32.
         bias: Added to the scores for the choice alone; no gradient flows into it.
+        choice: A choice made before, which is kept; the weights are these logits' all the same.
 
     Returns:
         Weights and choices ``[N, per_token]``.
@@ -69,6 +71,15 @@ def route(experts: Experts, logits: Float[Array, "N E"], bias: Float[Array, "E"]
     Source: Mixtral (Jiang et al. 2024); groups: DeepSeek-V2, section 2.2.2; bias: DeepSeek-V3, section 2.1.2.
     """
     score = jax.nn.sigmoid(logits) if experts.score == "sigmoid" else jax.nn.softmax(logits, axis=-1)
+    choice = _choose(experts, score, bias) if choice is None else choice.astype(jnp.int32)
+    weight = jnp.take_along_axis(score, choice, axis=-1)
+    if experts.normalize:
+        # Sigmoids may all be 0 in float32; the sum of the largest softmax values may not.
+        weight = weight / (jnp.sum(weight, axis=-1, keepdims=True) + 1e-20)
+    return Routing(weight * experts.weight_scale, choice)
+
+
+def _choose(experts: Experts, score: jax.Array, bias: jax.Array | None) -> jax.Array:
     wanted = jax.lax.stop_gradient(score if bias is None else score + bias[None])
     if experts.groups > 1:
         grouped = wanted.reshape(len(wanted), experts.groups, -1)
@@ -77,16 +88,13 @@ def route(experts: Experts, logits: Float[Array, "N E"], bias: Float[Array, "E"]
         kept = jax.lax.top_k(group_score, experts.groups_per_token)[1]
         allowed = jnp.any(kept[:, :, None] == jnp.arange(experts.groups)[None, None], axis=1)
         wanted = jnp.where(allowed[:, :, None], grouped, -jnp.inf).reshape(wanted.shape)
-    choice = jax.lax.top_k(wanted, experts.per_token)[1]
-    weight = jnp.take_along_axis(score, choice, axis=-1)
-    if experts.normalize:
-        # Sigmoids may all be 0 in float32; the sum of the largest softmax values may not.
-        weight = weight / (jnp.sum(weight, axis=-1, keepdims=True) + 1e-20)
-    return Routing(weight * experts.weight_scale, choice)
+    return jax.lax.top_k(wanted, experts.per_token)[1]
 
 
-def every_expert(x: Float[Array, "N D"], routing: Routing, weights: Weights, activation: str) -> Float[Array, "N D"]:
-    """The weighted sum of the chosen experts, by computing all of them: E / per_token times the arithmetic.
+def chosen_experts(
+    x: Float[Array, "N D"], routing: Routing, weights: grouped.Weights, activation: str
+) -> Float[Array, "N D"]:
+    """The weighted sum of the chosen experts: tokens are sorted by expert, and only chosen experts are computed.
 
     Args:
         x: Tokens.
@@ -97,64 +105,53 @@ def every_expert(x: Float[Array, "N D"], routing: Routing, weights: Weights, act
     Returns:
         The sum.
     """
-    gate, up, down = weights
-    chosen = routing.choice[:, :, None] == jnp.arange(len(gate))[None, None]
-    share_NE = jnp.sum(jnp.where(chosen, routing.weight[:, :, None], 0), axis=1).astype(x.dtype)
-    hidden = layers.gated(jnp.einsum("ND,EDF->NEF", x, gate), jnp.einsum("ND,EDF->NEF", x, up), activation)
-    return jnp.einsum("NEF,EFD->ND", hidden * share_NE[:, :, None], down)
-
-
-def chosen_experts(x: Float[Array, "N D"], routing: Routing, weights: Weights, activation: str) -> Float[Array, "N D"]:
-    """The same by computing the chosen experts only: tokens are sorted by expert, products run over the groups.
-
-    Args:
-        x: Tokens.
-        routing: ``[N, per_token]``; a choice outside the E experts at hand adds nothing.
-        weights: Of the experts at hand.
-        activation: See ``layers.gated``.
-
-    Returns:
-        The sum.
-    """
-    (N, D), A, (gate, up, down) = x.shape, routing.choice.shape[1], weights
-    E = len(gate)
+    (N, D), A, E = x.shape, routing.choice.shape[1], len(weights[0])
     choice = routing.choice.reshape(-1)
     # Choices of experts that are not at hand come last, in no group.
     choice = jnp.where((choice >= 0) & (choice < E), choice, E)
     order = jnp.argsort(choice, stable=True)
     sizes = jnp.sum(choice[:, None] == jnp.arange(E)[None], axis=0, dtype=jnp.int32)
-    grouped = (jnp.arange(N * A) < jnp.sum(sizes))[:, None]
+    at_hand = (jnp.arange(N * A) < jnp.sum(sizes))[:, None]
     # Copied first, so that the gather is a permutation: its gradient needs no sum in an undefined order.
     copies = jnp.broadcast_to(x[:, None], (N, A, D)).reshape(N * A, D)
-    rows = jnp.where(grouped, copies.at[order].get(unique_indices=True), 0)
-    hidden = layers.gated(jax.lax.ragged_dot(rows, gate, sizes), jax.lax.ragged_dot(rows, up, sizes), activation)
-    out = jnp.where(grouped, jax.lax.ragged_dot(hidden, down, sizes), 0)
+    rows = jnp.where(at_hand, copies.at[order].get(unique_indices=True), 0)
+    out = jnp.where(at_hand, grouped.network(rows, weights, sizes, activation), 0)
     back = out.at[jnp.argsort(order)].get(unique_indices=True).reshape(N, A, D)
     return jnp.sum(back * routing.weight.astype(x.dtype)[:, :, None], axis=1)
 
 
 def _local(
-    x: jax.Array, router: jax.Array, bias: jax.Array | None, weights: Weights, *, spec: ModelSpec, on_mesh: bool
+    x: jax.Array,
+    choice: jax.Array | None,
+    router: jax.Array,
+    bias: jax.Array | None,
+    weights: grouped.Weights,
+    *,
+    spec: ModelSpec,
+    on_mesh: bool,
 ) -> tuple[jax.Array, Routing]:
     experts, rows = spec.experts, x.reshape(-1, x.shape[-1])
     assert experts is not None
-    routing = route(experts, rows.astype(jnp.float32) @ router.astype(jnp.float32), bias)
+    choice = None if choice is None else choice.reshape(len(rows), -1)
+    routing = route(experts, rows.astype(jnp.float32) @ router.astype(jnp.float32), bias, choice)
     at_hand = routing
     if on_mesh:
         at_hand = routing._replace(choice=routing.choice - jax.lax.axis_index("expert") * len(weights[0]))
-    compute = {
-        # XLA's CPU has no grouped product: it would compute every expert, and less directly.
-        "cpu": functools.partial(every_expert, activation=spec.activation),
-        "default": functools.partial(chosen_experts, activation=spec.activation),
-    }
-    out = jax.lax.platform_dependent(rows, at_hand, weights, **compute).reshape(x.shape)
+        # The derivative is our own: everything varies alike inside of it, and is added up again outside.
+        vary = functools.partial(jax.lax.pcast, to="varying")
+        rows, weights = vary(rows, ("tensor", "expert")), vary(weights, rules.RULES[rules.BATCH])
+        at_hand = at_hand._replace(choice=vary(at_hand.choice, "tensor"))
+    out = chosen_experts(rows, at_hand, weights, spec.activation).reshape(x.shape)
     if on_mesh:
         out = jax.lax.psum(out, ("tensor", "expert"))
     return out, jax.tree.map(lambda leaf: leaf.reshape(*x.shape[:-1], -1), routing)
 
 
 def feed_forward(
-    spec: ModelSpec, parameters: dict[str, jax.Array], x: Float[Array, "N S D"]
+    spec: ModelSpec,
+    parameters: dict[str, jax.Array],
+    x: Float[Array, "N S D"],
+    choice: Integer[Array, "N S A"] | None = None,
 ) -> tuple[Float[Array, "N S D"], Routing]:
     """The mixture of experts on hidden states.
 
@@ -164,6 +161,7 @@ def feed_forward(
         spec: A spec with ``experts``.
         parameters: Those of one layer.
         x: Normalised hidden states.
+        choice: Experts to visit, where that was decided before.
 
     Returns:
         What is added to the residual, and the router's decisions ``[N, S, per_token]``.
@@ -180,9 +178,10 @@ def feed_forward(
             tuple(None if axis == "embed" else axis for axis in table[f"expert_{name}"].axes)
             for name in ("gate", "up", "down")
         ]
-        places = (rows, jax.P(), None if bias is None else jax.P(), tuple(map(rules.partition, held)))
+        given = lambda place, array: None if array is None else place  # noqa: E731
+        places = (rows, given(rows, choice), jax.P(), given(jax.P(), bias), tuple(map(rules.partition, held)))
         local = jax.shard_map(local, in_specs=places, out_specs=(rows, rows))
-    out, routing = local(x, router, bias, weights)
+    out, routing = local(x, choice, router, bias, weights)
     if spec.experts.shared_d_ff:
         gate, up, down = (layers.Projection(weight(f"shared_{name}")) for name in ("gate", "up", "down"))
         out = out + layers.feed_forward(x, (gate, up, down), spec.activation)
@@ -202,6 +201,29 @@ def load(experts: Experts, routing: Routing, mask: Bool[Array, "N S"]) -> Float[
     """
     chosen = routing.choice[..., None] == jnp.arange(experts.count).reshape(*(1,) * routing.choice.ndim, -1)
     return jnp.sum(chosen & mask[..., None, None], axis=(0, 1, 2), dtype=jnp.float32)
+
+
+def choice_dtype(experts: Experts) -> Any:
+    """The smallest type that choices are recorded in."""
+    return jnp.uint8 if experts.count <= 256 else jnp.int16
+
+
+def balanced_bias(
+    bias_LE: Float[Array, "L E"], load_LE: Float[Array, "L E"], speed: float | Float[Array, ""]
+) -> Float[Array, "L E"]:
+    """Moves the bias of every expert by ``speed``: up where fewer than the even share of choices fell on it, or down.
+
+    Args:
+        bias_LE: Biases of the choice.
+        load_LE: From ``load``, for every layer.
+        speed: How far, in units of the scores.
+
+    Returns:
+        The new biases.
+
+    Source: DeepSeek-V3, section 2.1.2 (Wang et al. 2024, algorithm 1).
+    """
+    return bias_LE + speed * jnp.sign(jnp.mean(load_LE, axis=1, keepdims=True) - load_LE)
 
 
 def balance(load_LE: Float[Array, "L E"]) -> dict[str, Float[Array, ""]]:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Integer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,6 +39,9 @@ class FinishedGroup(NamedTuple):
         length_G: Lengths in tokens, the end-of-sequence token counted.
         finish_G: ``records.FinishReason`` of each.
         policy_version: Version of the parameters that sampled.
+        prompt_choice_PLA: Experts that each token of the prompt visited, where the engine records them.
+        choice_GTLA: Experts that each sampled token visited. A completion's last token was not read again: what stands
+            at it and behind it has no meaning.
     """
 
     index: int
@@ -48,6 +51,8 @@ class FinishedGroup(NamedTuple):
     length_G: Int[np.ndarray, "G"]
     finish_G: Int[np.ndarray, "G"]
     policy_version: int
+    prompt_choice_PLA: Integer[np.ndarray, "P Lr A"] | None = None
+    choice_GTLA: Integer[np.ndarray, "G T Lr A"] | None = None
 
 
 class Rollout(NamedTuple):
@@ -61,6 +66,9 @@ class Rollout(NamedTuple):
         length_BG: Completion lengths in tokens, the end-of-sequence token counted.
         finish_BG: ``records.FinishReason`` of each.
         policy_version: Version of the parameters that sampled.
+        prompt_choice_BPLA: Experts that each token of the prompts visited, left-padded with 0, or None where the
+            engine does not record them.
+        choice_BGTLA: Experts that each sampled token visited, as in ``FinishedGroup``, or None.
     """
 
     prompt_BP: Int[np.ndarray, "B P"]
@@ -70,6 +78,8 @@ class Rollout(NamedTuple):
     length_BG: Int[np.ndarray, "B G"]
     finish_BG: Int[np.ndarray, "B G"]
     policy_version: int
+    prompt_choice_BPLA: Integer[np.ndarray, "B P Lr A"] | None = None
+    choice_BGTLA: Integer[np.ndarray, "B G T Lr A"] | None = None
 
     @property
     def mask_BGT(self) -> Bool[np.ndarray, "B G T"]:
@@ -130,6 +140,10 @@ def assemble(groups: Sequence[FinishedGroup], prompts: Sequence[Sequence[int]], 
     versions = {group.policy_version for group in ordered}
     assert len(versions) == 1, f"groups of several policy versions in one batch: {sorted(versions)}"
     width = length_bucket(max(map(len, prompts)))
+    prompt_choices = [group.prompt_choice_PLA for group in ordered if group.prompt_choice_PLA is not None]
+    choices = [group.choice_GTLA for group in ordered if group.choice_GTLA is not None]
+    assert len(prompt_choices) == len(choices) in (0, len(ordered)), "some groups lack the experts that others have"
+    left_padded = lambda choice: np.pad(choice, ((width - len(choice), 0), (0, 0), (0, 0)))  # noqa: E731
     return Rollout(
         np.array([[pad_id] * (width - len(prompt)) + list(prompt) for prompt in prompts], np.int32),
         np.array([len(prompt) for prompt in prompts], np.int32),
@@ -138,4 +152,6 @@ def assemble(groups: Sequence[FinishedGroup], prompts: Sequence[Sequence[int]], 
         np.stack([group.length_G for group in ordered]),
         np.stack([group.finish_G for group in ordered]),
         versions.pop(),
+        np.stack([left_padded(choice) for choice in prompt_choices]) if choices else None,
+        np.stack(choices) if choices else None,
     )

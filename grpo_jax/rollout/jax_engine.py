@@ -51,6 +51,7 @@ class _Static(NamedTuple):
     sampling: SamplingParams
     eos_ids: tuple[int, ...]
     pad_id: int
+    record_experts: bool
 
 
 def _record(state: DecodeState, hidden_BGD: jax.Array, params: Any, key: jax.Array, static: _Static) -> DecodeState:
@@ -105,7 +106,7 @@ def start(
     """
     spec, G, T = static.spec, static.sampling.completions_per_prompt, static.sampling.max_new_tokens
     B = prompt_BP.shape[0]
-    hidden_BD, prompt_cache = decoder.prefill(params, spec, prompt_BP, length_B)
+    hidden_BD, prompt_cache = decoder.prefill(params, spec, prompt_BP, length_B, record_experts=static.record_experts)
     rows = lambda array: rules.shard(array, rules.BATCH, *(None,) * (array.ndim - 1))  # noqa: E731
     state = DecodeState(
         step=jnp.int32(0),
@@ -115,7 +116,7 @@ def start(
         logprob_BGT=rows(jnp.zeros((B, G, T), jnp.float32)),
         truncated_logprob_BGT=rows(jnp.zeros((B, G, T), jnp.float32)),
         length_BG=rows(jnp.zeros((B, G), jnp.int32)),
-        cache=decoder.empty_cache(spec, B, G, T),
+        cache=decoder.empty_cache(spec, B, G, T, record_experts=static.record_experts),
     )
     hidden_BGD = jnp.broadcast_to(hidden_BD[:, None], (B, G, spec.d_model))
     return prompt_cache, _record(state, hidden_BGD, params, key, static)
@@ -157,6 +158,15 @@ def advance(
     return jax.lax.while_loop(unfinished, body, state)
 
 
+def _recorded(prompts: decoder.PromptCache, state: DecodeState) -> tuple[np.ndarray, np.ndarray] | None:
+    """The experts that prompts ``[B, P, L, A]`` and completions ``[B, G, T, L, A]`` visited, on the host."""
+    recorded = (prompts.choice_LBPA, state.cache.choice_LBGTA)
+    if recorded[1] is None:
+        return None
+    prompt_LBPA, completion_LBGTA = jax.device_get(recorded)
+    return np.moveaxis(prompt_LBPA, 0, 2), np.moveaxis(completion_LBGTA, 0, 3)
+
+
 class JaxEngine:
     """Samples from the policy in this process, on the mesh in use.
 
@@ -165,7 +175,14 @@ class JaxEngine:
     """
 
     def __init__(
-        self, spec: ModelSpec, *, eos_ids: tuple[int, ...], pad_id: int, batch_completions: int, chunk_tokens: int = 16
+        self,
+        spec: ModelSpec,
+        *,
+        eos_ids: tuple[int, ...],
+        pad_id: int,
+        batch_completions: int,
+        chunk_tokens: int = 16,
+        record_experts: bool = False,
     ) -> None:
         """Makes an engine without parameters; ``sync`` brings them.
 
@@ -175,6 +192,7 @@ class JaxEngine:
             pad_id: Id behind a completion's end.
             batch_completions: Completions that are sampled at once, at most; fewer where all prompts need fewer.
             chunk_tokens: Tokens between two looks at which groups have ended.
+            record_experts: Groups come with the experts that their tokens visited.
 
         Raises:
             ValueError: if there is no id that ends a completion.
@@ -183,12 +201,13 @@ class JaxEngine:
             raise ValueError("eos_ids: got none, wanted at least one id that ends a completion")
         self._spec, self._eos_ids, self._pad_id = spec, eos_ids, pad_id
         self._batch_completions, self._chunk_tokens = batch_completions, chunk_tokens
+        self._record_experts = record_experts
         self._params: Any = None
         self._version = -1
 
     def static(self, sampling: SamplingParams) -> _Static:
         """What the programs are compiled for when drawing so."""
-        return _Static(self._spec, sampling, self._eos_ids, self._pad_id)
+        return _Static(self._spec, sampling, self._eos_ids, self._pad_id, self._record_experts)
 
     def sync(self, params: Any, version: int) -> None:
         """Takes new parameters (shared with the trainer, not copied)."""
@@ -244,9 +263,11 @@ class JaxEngine:
             if not ended:
                 continue
             drawn = jax.device_get(state._replace(cache=None))
+            choices = _recorded(prompt_cache, state)
             finish_BG = np.where(done_BG, FinishReason.STOP, FinishReason.LENGTH).astype(np.int32)
             for b in ended:
                 waiting.remove(b)
+                prompt_choice, choice = (None, None) if choices is None else (part[b] for part in choices)
                 yield FinishedGroup(
                     b,
                     drawn.token_BGT[b],
@@ -255,4 +276,6 @@ class JaxEngine:
                     drawn.length_BG[b],
                     finish_BG[b],
                     policy.version,
+                    None if prompt_choice is None else prompt_choice[: len(prompts[b])],
+                    choice,
                 )

@@ -5,10 +5,10 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, Integer
 
 from grpo_jax.algorithms import logprobs, reduce
-from grpo_jax.models import adapters, decoder
+from grpo_jax.models import adapters, decoder, moe
 from grpo_jax.models.spec import ModelSpec
 from grpo_jax.parallel import rules
 
@@ -25,6 +25,8 @@ class Rows(NamedTuple):
         advantage_NT: Advantage at each token.
         weight_N: Weight of each completion's token losses; 0 takes it out.
         index_N: Place of each completion in its batch, by which noise is drawn for it.
+        choice_NSLA: Experts that the tokens of prompts and completions are to visit; None where the router that is
+            computed decides.
     """
 
     prompt_NP: Int[Array, "N P"]
@@ -35,6 +37,12 @@ class Rows(NamedTuple):
     advantage_NT: Float[Array, "N T"]
     weight_N: Float[Array, "N"]
     index_N: Int[Array, "N"]
+    choice_NSLA: Integer[Array, "N S Lr A"] | None = None
+
+    @property
+    def freely_routed(self) -> "Rows":
+        """The same rows without recorded experts: for models other than the one that visited them."""
+        return self._replace(choice_NSLA=None)
 
     @property
     def mask_NT(self) -> Bool[Array, "*M N T"]:
@@ -55,6 +63,20 @@ class PreparedBatch(NamedTuple):
     count: Int[Array, ""]
 
 
+class ScoredTokens(NamedTuple):
+    """Completions under one policy.
+
+    Attributes:
+        logprob_NT: Log-probabilities of their tokens.
+        entropy_NT: Entropies in nats; they carry no gradient.
+        load_LE: How often each expert was chosen where a counted token was predicted, or None without experts.
+    """
+
+    logprob_NT: Float[Array, "N T"]
+    entropy_NT: Float[Array, "N T"]
+    load_LE: Float[Array, "Lr E"] | None
+
+
 def dropout_key(spec: ModelSpec, seed: int, updates: Int[Array, ""]) -> jax.Array | None:
     """The noise of one update, or None where the policy has no dropout.
 
@@ -73,7 +95,7 @@ def dropout_key(spec: ModelSpec, seed: int, updates: Int[Array, ""]) -> jax.Arra
 
 def hidden_states(
     params: decoder.Parameters, spec: ModelSpec, rows: Rows, dropout_key: jax.Array | None = None
-) -> Float[Array, "N T D"]:
+) -> tuple[Float[Array, "N T D"], Float[Array, "Lr E"] | None]:
     """Final hidden states from which each token of the completions was sampled.
 
     Args:
@@ -83,7 +105,8 @@ def hidden_states(
         dropout_key: PRNG key of a training pass with dropout; None for no dropout.
 
     Returns:
-        Hidden states in the compute dtype; what stands behind a completion's end has no meaning.
+        Hidden states in the compute dtype, of which what stands behind a completion's end has no meaning; and the load
+        of ``ScoredTokens``.
     """
     P, T = rows.prompt_NP.shape[1], rows.token_NT.shape[1]
     prompt_index_NP = jnp.arange(P)[None] - (P - rows.prompt_length_N[:, None])
@@ -93,9 +116,18 @@ def hidden_states(
     token_NS = jnp.concatenate([rows.prompt_NP, rows.token_NT], axis=1)
     key_N = None if dropout_key is None else jax.vmap(lambda i: jax.random.fold_in(dropout_key, i))(rows.index_N)
     # The last token is predicted, never read.
-    segment_NS = real_NS[:, :-1].astype(jnp.int32)
-    hidden_NSD = decoder.forward(params, spec, token_NS[:, :-1], jnp.maximum(position_NS, 0)[:, :-1], segment_NS, key_N)
-    return hidden_NSD[:, P - 1 :]
+    choice = rows.choice_NSLA
+    hidden_NSD, load_LE = decoder.forward_with_load(
+        params,
+        spec,
+        token_NS[:, :-1],
+        jnp.maximum(position_NS, 0)[:, :-1],
+        real_NS[:, :-1].astype(jnp.int32),
+        jnp.pad(rows.mask_NT, ((0, 0), (P - 1, 0))) if spec.experts else None,
+        None if choice is None else jnp.moveaxis(choice[:, :-1], 2, 0),
+        key_N,
+    )
+    return hidden_NSD[:, P - 1 :], load_LE
 
 
 def completion_logprobs(
@@ -104,7 +136,7 @@ def completion_logprobs(
     rows: Rows,
     temperature: float,
     dropout_key: jax.Array | None = None,
-) -> logprobs.TokenLogprobs:
+) -> ScoredTokens:
     """Log-probabilities of sampled tokens under the policy, at the sampler's temperature.
 
     Args:
@@ -115,15 +147,17 @@ def completion_logprobs(
         dropout_key: See ``hidden_states``.
 
     Returns:
-        Log-probabilities and entropies ``[N, T]``; what stands behind a completion's end has no meaning.
+        Log-probabilities and entropies, of which what stands behind a completion's end has no meaning, and the load.
     """
-    return logprobs.chunked(
-        hidden_states(params, spec, rows, dropout_key),
+    hidden_NTD, load_LE = hidden_states(params, spec, rows, dropout_key)
+    scored = logprobs.chunked(
+        hidden_NTD,
         decoder.unembedding(params, spec),
         rows.token_NT,
         temperature=temperature,
         chunk_tokens=spec.logprob_chunk_tokens,
     )
+    return ScoredTokens(*scored, load_LE)
 
 
 def compacted(rows: Rows, micro_batch_rows: int) -> tuple[Rows, Int[Array, ""]]:
@@ -212,15 +246,15 @@ def accumulate_gradients(
     return jax.lax.fori_loop(0, count, body, (jax.tree.map(jnp.zeros_like, trained), sums))
 
 
-def observed_sums(scored: logprobs.TokenLogprobs, rows: Rows) -> dict[str, Float[Array, ""]]:
+def observed_sums(scored: ScoredTokens, rows: Rows) -> dict[str, Float[Array, "..."]]:
     """What is only watched of the current policy, as sums over counted tokens; carries no gradient.
 
     Args:
-        scored: Log-probabilities and entropies of N completions.
+        scored: N completions.
         rows: The completions.
 
     Returns:
-        Sums of entropy and of the distance to the sampler's log-probabilities, and its maximum.
+        Sums of entropy and of the distance to the sampler's log-probabilities, its maximum, and the experts' load.
     """
     mask_NT = rows.mask_NT
     mismatch_NT = jnp.abs(jax.lax.stop_gradient(scored.logprob_NT) - rows.sampler_logprob_NT)
@@ -228,10 +262,11 @@ def observed_sums(scored: logprobs.TokenLogprobs, rows: Rows) -> dict[str, Float
         "entropy": reduce.masked_sum(scored.entropy_NT, mask_NT),
         "mismatch": reduce.masked_sum(mismatch_NT, mask_NT),
         "mismatch_max": jnp.max(jnp.where(mask_NT, mismatch_NT, 0)),
+        **({} if scored.load_LE is None else {"expert_load": scored.load_LE}),
     }
 
 
-def observed_metrics(sums: dict[str, Float[Array, ""]]) -> dict[str, Float[Array, ""]]:
+def observed_metrics(sums: dict[str, Float[Array, "..."]]) -> dict[str, Float[Array, ""]]:
     """Means over counted tokens, under the names of the metrics file.
 
     Args:
@@ -248,6 +283,7 @@ def observed_metrics(sums: dict[str, Float[Array, ""]]) -> dict[str, Float[Array
         "clip_ratio/region_mean": (sums["clipped_low"] + sums["clipped_high"]) / tokens,
         "sampling/sampling_logp_difference/mean": sums["mismatch"] / tokens,
         "sampling/sampling_logp_difference/max": sums["mismatch_max"],
+        **(moe.balance(sums["expert_load"]) if "expert_load" in sums else {}),
     }
 
 

@@ -36,7 +36,9 @@ def values(critic: decoder.Parameters, spec: ModelSpec, rows: completions.Rows) 
     Returns:
         Values; what stands behind a completion's end has no meaning.
     """
-    return value_head.apply_value_head(critic["value_head"], completions.hidden_states(critic["backbone"], spec, rows))
+    # The critic's own router: the recorded experts are those of the policy that sampled.
+    hidden_NTD, _ = completions.hidden_states(critic["backbone"], spec, rows.freely_routed)
+    return value_head.apply_value_head(critic["value_head"], hidden_NTD)
 
 
 def explained_variance(

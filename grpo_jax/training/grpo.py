@@ -16,7 +16,7 @@ from grpo_jax.models import decoder
 from grpo_jax.models.spec import ModelSpec
 from grpo_jax.parallel import rules
 from grpo_jax.rollout.engine import Rollout
-from grpo_jax.training import completions
+from grpo_jax.training import completions, experts
 from grpo_jax.training.judged import JudgedBatch, judged_batch, length_schedule, token_advantages
 from grpo_jax.training.recipe import (
     Metrics,
@@ -52,6 +52,7 @@ class _Static(NamedTuple):
     micro_batch_rows: int
     old_logprobs: str
     seed: int
+    router_bias_update: float
 
 
 @functools.partial(jax.jit, static_argnames="static")
@@ -82,7 +83,7 @@ def weigh_groups(
         rows, count = completions.compacted(
             judged.rows(jnp.zeros_like(judged.sampler_logprob_BGT), everyone), static.micro_batch_rows
         )
-        ref_logprob_MNT = completions.score(reference, static.spec, rows, count, static.temperature)
+        ref_logprob_MNT = completions.score(reference, static.spec, rows.freely_routed, count, static.temperature)
         kl_MN = groups.completion_kl(rows.sampler_logprob_NT, ref_logprob_MNT, rows.mask_NT, loss.kl_estimator)
         kl_BG = rules.replicate(kl_MN).reshape(everyone.shape)
     # Worked out by itself: taken as a difference of rewards it would hold their rounding, and equal penalties differ.
@@ -130,11 +131,11 @@ def prepare_batch(
         Micro-batches.
     """
     rows, count = completions.compacted(judged.rows(advantage_BGT, weight_BG), static.micro_batch_rows)
-    score = lambda of: completions.score(of, static.spec, rows, count, static.temperature)  # noqa: E731
-    old_logprob_MNT = rows.sampler_logprob_NT if static.old_logprobs == "sampler" else score(params)
-    return completions.PreparedBatch(
-        ScoredRows(rows, old_logprob_MNT, None if reference is None else score(reference)), count
-    )
+    score = lambda of, rows: completions.score(of, static.spec, rows, count, static.temperature)  # noqa: E731
+    old_logprob_MNT = rows.sampler_logprob_NT if static.old_logprobs == "sampler" else score(params, rows)
+    # The reference is a model of its own: sent along the policy's routes it would drift with the policy's router.
+    ref_logprob_MNT = None if reference is None else score(reference, rows.freely_routed)
+    return completions.PreparedBatch(ScoredRows(rows, old_logprob_MNT, ref_logprob_MNT), count)
 
 
 @functools.partial(jax.jit, static_argnames=("static", "optimizer", "schedule"), donate_argnames="state")
@@ -177,8 +178,11 @@ def update_step(
         return loss, sums | completions.observed_sums(scored, rows)
 
     gradients, sums = completions.accumulate_gradients(objective, state.params, *batch)
-    learning_rate = jnp.asarray(schedule(state.updates), jnp.float32)
+    updates, learning_rate = state.updates, jnp.asarray(schedule(state.updates), jnp.float32)
     state, metrics = apply_gradients(state, gradients, optimizer, batch.count > 0)
+    if static.router_bias_update > 0:
+        applied = state.updates - updates
+        state = experts.rebalanced(state, sums["expert_load"], applied * static.router_bias_update)
     if batch.micro_batches.ref_logprob_NT is not None:
         metrics["kl"] = sums["kl"] / jnp.maximum(sums["tokens"], 1)
     return state, metrics | completions.observed_metrics(sums) | {
@@ -217,6 +221,7 @@ def make_recipe(config: RunConfig, spec: ModelSpec) -> Recipe:
         algorithm.micro_batch_completions,
         algorithm.old_logprobs,
         config.seed,
+        algorithm.router_bias_update,
     )
     total_updates = config.steps * algorithm.passes_per_batch
     optimizer = make_optimizer(config.optimizer, total_updates)

@@ -4,7 +4,7 @@ from typing import Literal, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, Integer
 
 from grpo_jax.config import AlgorithmConfig
 from grpo_jax.parallel import mesh
@@ -31,6 +31,8 @@ class JudgedBatch(NamedTuple):
         penalty_BG: What the host adds to them: minus what repetition costs.
         part_BGK: Each reward on its own, before weights.
         valid_BG: False for completions that take no part.
+        prompt_choice_BPLA: Experts that the prompts visited, where they are replayed.
+        choice_BGTLA: Experts that the completions visited, where they are replayed.
     """
 
     prompt_BP: Int[Array, "B P"]
@@ -42,11 +44,17 @@ class JudgedBatch(NamedTuple):
     penalty_BG: Float[Array, "B G"]
     part_BGK: Float[Array, "B G K"]
     valid_BG: Bool[Array, "B G"]
+    prompt_choice_BPLA: Integer[Array, "B P Lr A"] | None = None
+    choice_BGTLA: Integer[Array, "B G T Lr A"] | None = None
 
     def rows(self, advantage_BGT: Float[Array, "B G T"], weight_BG: Float[Array, "B G"]) -> completions.Rows:
         """The batch as N = B * G completions."""
         G = self.length_BG.shape[1]
         flat = lambda array: array.reshape(-1, *array.shape[2:])  # noqa: E731
+        choice_NSLA = None
+        if self.prompt_choice_BPLA is not None and self.choice_BGTLA is not None:
+            of_prompts = jnp.repeat(self.prompt_choice_BPLA, G, axis=0)
+            choice_NSLA = jnp.concatenate([of_prompts, flat(self.choice_BGTLA)], axis=1)
         return completions.Rows(
             prompt_NP=jnp.repeat(self.prompt_BP, G, axis=0),
             prompt_length_N=jnp.repeat(self.prompt_length_B, G),
@@ -56,6 +64,7 @@ class JudgedBatch(NamedTuple):
             advantage_NT=flat(advantage_BGT),
             weight_N=flat(weight_BG),
             index_N=jnp.arange(self.length_BG.size),
+            choice_NSLA=choice_NSLA,
         )
 
     def token_metrics(self, weight_BG: Float[Array, "B G"]) -> Metrics:
@@ -70,10 +79,13 @@ def judged_batch(rollout: Rollout, outcome: Outcome, algorithm: AlgorithmConfig)
     Args:
         rollout: The completions.
         outcome: What the judge says of them.
-        algorithm: Its repetition penalty and ``mask_truncated`` act here.
+        algorithm: Its repetition penalty, ``mask_truncated`` and ``router_replay`` act here.
 
     Returns:
         The batch.
+
+    Raises:
+        ValueError: if experts are to be replayed that the engine did not record.
     """
     width = min(rollout.token_BGT.shape[2], length_bucket(int(rollout.length_BG.max()), SMALLEST_LENGTH_BUCKET_TOKENS))
     penalty_BG, valid_BG = np.zeros_like(outcome.reward_BG), outcome.valid_BG
@@ -87,6 +99,7 @@ def judged_batch(rollout: Rollout, outcome: Outcome, algorithm: AlgorithmConfig)
         )
     if algorithm.mask_truncated:
         valid_BG = valid_BG & (rollout.finish_BG != FinishReason.LENGTH)
+    choices = _replayed(rollout, width) if algorithm.router_replay else ()
     return JudgedBatch(
         mesh.put(rollout.prompt_BP),
         mesh.put(rollout.prompt_length_B),
@@ -97,7 +110,17 @@ def judged_batch(rollout: Rollout, outcome: Outcome, algorithm: AlgorithmConfig)
         mesh.put(penalty_BG.astype(np.float32)),
         mesh.put(outcome.part_BGK.astype(np.float32)),
         mesh.put(valid_BG),
+        *map(mesh.put, choices),
     )
+
+
+def _replayed(rollout: Rollout, width: int) -> tuple[np.ndarray, np.ndarray]:
+    if rollout.prompt_choice_BPLA is None or rollout.choice_BGTLA is None:
+        raise ValueError(
+            "config.algorithm.router_replay: got True, wanted False, since the engine that sampled does not say which "
+            "experts its tokens visited. Sample with JaxEngine(record_experts=True)."
+        )
+    return rollout.prompt_choice_BPLA, rollout.choice_BGTLA[:, :, :width]
 
 
 def token_advantages(

@@ -13,7 +13,7 @@ from grpo_jax.config import AlgorithmConfig, PPOConfig, RunConfig
 from grpo_jax.models import decoder
 from grpo_jax.models.spec import ModelSpec
 from grpo_jax.rollout.engine import Rollout
-from grpo_jax.training import completions
+from grpo_jax.training import completions, experts
 from grpo_jax.training import critic as critic_lib
 from grpo_jax.training.judged import JudgedBatch, judged_batch, length_schedule
 from grpo_jax.training.recipe import (
@@ -122,12 +122,12 @@ def prepare_batch(
         judged.rows(jnp.where(is_last_BGT, shaped_BG[:, :, None], 0), weight_BG),
         static.algorithm.micro_batch_completions,
     )
-    score = lambda of: completions.score(of, spec, rows, count, static.temperature)  # noqa: E731
-    old_logprob = rows.sampler_logprob_NT if static.algorithm.old_logprobs == "sampler" else score(state.params)
+    score = lambda of, rows: completions.score(of, spec, rows, count, static.temperature)  # noqa: E731
+    old_logprob = rows.sampler_logprob_NT if static.algorithm.old_logprobs == "sampler" else score(state.params, rows)
     old_value = completions.map_rows(lambda micro: critic_lib.values(state.critic.params, spec, micro), rows, count)
     mask, reward, metrics = jax.vmap(lambda micro: micro.mask_NT)(rows), rows.advantage_NT, {}
     if settings.kl_beta > 0:
-        ref_logprob = score(reference_params(state.actor))
+        ref_logprob = score(reference_params(state.actor), rows.freely_routed)
         metrics["kl"] = reduce.masked_mean(kl.k3(old_logprob, ref_logprob), mask)
         penalize = functools.partial(ppo.kl_penalized, kl_beta=settings.kl_beta)
         reward = jax.vmap(penalize)(reward, old_logprob, ref_logprob, mask)
@@ -204,6 +204,9 @@ def update_step(
     finite = jnp.isfinite(optax.tree.norm(actor_gradients)) & jnp.isfinite(optax.tree.norm(critic_gradients))
     learning_rate = jnp.asarray(schedule(state.updates), jnp.float32)
     actor, metrics = apply_gradients(state.actor, actor_gradients, optimizers.actor, wanted & finite)
+    if static.algorithm.router_bias_update > 0:
+        applied = actor.updates - state.updates
+        actor = experts.rebalanced(actor, sums["expert_load"], applied * static.algorithm.router_bias_update)
     critic, critic_metrics = apply_gradients(state.critic, critic_gradients, optimizers.critic, wanted & finite)
     return PPOState(actor, critic), completions.observed_metrics(sums) | {
         "loss": sums["loss"] + value_sums["loss"],

@@ -14,6 +14,7 @@ from grpo_jax.data.tokenizer import Tokenizer, build_tokenizer
 from grpo_jax.models.spec import ModelSpec
 from grpo_jax.parallel import mesh as mesh_lib
 from grpo_jax.parallel import rules
+from grpo_jax.training import experts
 from grpo_jax.training import recipe as recipe_lib
 from grpo_jax.training.published import Published, open_policy
 from grpo_jax.verifiers.composite import build as build_verifier
@@ -66,6 +67,7 @@ def build(config: RunConfig) -> Parts:
         mesh = mesh_lib.make_mesh(dataclasses.asdict(config.mesh))
         with jax.set_mesh(mesh):
             check_batches(config)
+            experts.check(config, spec)
             recipe_lib.abstract_params(spec)
         if config.cold_start.steps > 0:
             next(demonstrations(config, task, tokenizer))

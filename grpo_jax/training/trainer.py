@@ -278,7 +278,7 @@ def _computed(metrics: dict[str, float]) -> dict[str, float]:
     """Leaves out means over no token: a step without an active group has no entropy, and 0 would look like collapse."""
     if metrics["trained_tokens"] > 0:
         return metrics
-    means = ("loss", "policy_loss", "kl", "entropy", "grad_norm", "clip_ratio/", "sampling/")
+    means = ("loss", "policy_loss", "kl", "entropy", "grad_norm", "clip_ratio/", "sampling/", "experts/")
     return {name: value for name, value in metrics.items() if not name.startswith(means)}
 
 

