@@ -71,6 +71,9 @@ def test_a_good_file_is_built(tmp_path: Path) -> None:
         ({"rollout": {"prompts_per_step": 4}}, r"config\.rollout\.prompts_per_step: got 4, wanted a multiple of 8"),
         ({"mesh": {"data": 3}}, r"config\.mesh: got .*wanted sizes whose product is the number of devices, 8"),
         ({"mesh": {"data": 1, "tensor": 8}}, r"config\.mesh: parameter .*wanted a multiple of 8"),
+        ({"mesh": {"data": 4, "expert": 2}}, r"config\.mesh\.expert: got 2, wanted 1, since the policy has no experts"),
+        ({"algorithm": {"router_replay": True}}, r"config\.algorithm\.router_replay: got True, wanted False"),
+        ({"algorithm": {"router_bias_update": -1.0}}, r"config\.algorithm\.router_bias_update: got -1\.0, wanted 0 or"),
         ({"cold_start": {"steps": 1, "batch_size": 8}, "rollout": {"max_new_tokens": 5}}, r"rollout\.max_new_tokens"),
     ],
 )
