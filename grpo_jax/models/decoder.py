@@ -35,13 +35,44 @@ __all__ = [
 ]
 
 
-def _embed(params: Parameters, spec: ModelSpec, token: jax.Array) -> jax.Array:
-    table_VD = rules.shard(params["embedding"], None, None).astype(spec.compute_dtype)
+def _embed(params: Parameters, spec: ModelSpec, token: jax.Array, positions: str | None = None) -> jax.Array:
+    """Looks tokens up where their part of the table is.
+
+    Args:
+        params: From ``init_params``.
+        spec: Their spec.
+        token: Ids; the first axis is that of the batch.
+        positions: Logical axis of the second: ``rules.RESIDUAL`` for whole rows.
+
+    Returns:
+        Embeddings.
+    """
+    table_VD = params["embedding"].astype(spec.compute_dtype)
     if rules.has_mesh():
-        x = table_VD.at[token].get(out_sharding=rules.partition((rules.BATCH, *(None,) * token.ndim)))
+        inside = rules.POSITIONS if positions else None
+        places = (rules.partition(("vocab", None)), rules.partition((rules.BATCH, inside)))
+        out = rules.partition((rules.BATCH, positions, None))
+        look_up = functools.partial(_looked_up, scattered=positions is not None)
+        x = jax.shard_map(look_up, in_specs=places, out_specs=out)(rules.shard(table_VD, "vocab", None), token)
     else:
         x = table_VD[token]
     return x if spec.embedding_scale == 1 else x * jnp.asarray(spec.embedding_scale, x.dtype)
+
+
+def _looked_up(table_VD: jax.Array, token: jax.Array, *, scattered: bool) -> jax.Array:
+    """The sum over devices of what each has: one row for each token, zeros elsewhere."""
+    index = token - jax.lax.axis_index("tensor") * len(table_VD)
+    held = (index >= 0) & (index < len(table_VD))
+    x = jnp.where(held[..., None], table_VD[jnp.clip(index, 0, len(table_VD) - 1)], 0)
+    return (
+        jax.lax.psum_scatter(x, "tensor", scatter_dimension=1, tiled=True) if scattered else jax.lax.psum(x, "tensor")
+    )
+
+
+def _narrow(block: Parameters, spec: ModelSpec) -> Parameters:
+    """A layer's matrices in the compute dtype, before they are gathered; scales and routers stay as they are."""
+    wide = ("norm", "router", "router_bias")
+    return {name: leaf if name.endswith(wide) else leaf.astype(spec.compute_dtype) for name, leaf in block.items()}
 
 
 def _final_norm(params: Parameters, spec: ModelSpec, x: jax.Array) -> jax.Array:
@@ -103,7 +134,7 @@ def _run_layers(
         if narrow is not None:
             own_rotation = jax.tree.map(lambda near, far: jnp.where(own_window > 0, near, far), narrow, rotation)
         names = {name: leaf_axes[1:] for name, leaf_axes in axes[stack.name].items()}
-        variables = {"params": rules.gather_parameters(block, names)}
+        variables = {"params": rules.gather_parameters(_narrow(block, spec), names)}
         module = Block(spec, stack.routed, absorbed)
         corrections = adapters.of_layer(own_adapters, spec, stack, dropout_key_N)
         attend_here = attend(own_window, own_inputs)
@@ -198,18 +229,34 @@ def forward_with_load(
         assert spec.experts is not None
         return moe.load(spec.experts, extras.routing, counted_NS)
 
-    x_NSD, attend = _embed(params, spec, token_NS), _attend_to_rows(spec, segment_NS)
-    if choice_LNSA is not None:
-        choice_LNSA = rules.shard(choice_LNSA, None, rules.BATCH, None, None)
+    S = token_NS.shape[1]
+    token_NS, position_NS, segment_NS, counted_NS = map(_in_parts, (token_NS, position_NS, segment_NS, counted_NS))
+    choice_LNSA = _in_parts(choice_LNSA, axis=2)
+    x_NSD, attend = _embed(params, spec, token_NS, rules.RESIDUAL), _attend_to_rows(spec, segment_NS)
     run = functools.partial(_run_layers, keep=keep, choice=choice_LNSA, dropout_key_N=dropout_key_N)
     x_NSD, load_LE = run(params, spec, x_NSD, position_NS, attend)
-    return _final_norm(params, spec, x_NSD), load_LE
+    return _whole(_final_norm(params, spec, x_NSD))[:, :S], load_LE
+
+
+def _in_parts(array: jax.Array | None, axis: int = 1) -> jax.Array | None:
+    """Fills up the positions of rows so that they divide over the mesh, and spreads them; what is added is padding."""
+    if array is None:
+        return None
+    missing = -array.shape[axis] % rules.shards(rules.RESIDUAL)
+    if missing:
+        array = jnp.pad(array, [(0, missing if at == axis else 0) for at in range(array.ndim)])
+    names = {axis - 1: rules.BATCH, axis: rules.POSITIONS}
+    return rules.shard(array, *(names.get(at) for at in range(array.ndim)))
+
+
+def _whole(x_NSD: jax.Array) -> jax.Array:
+    return rules.shard(x_NSD, rules.BATCH, None, None)
 
 
 def unembedding(params: Parameters, spec: ModelSpec) -> Float[Array, "D V"]:
     """The output projection in the compute dtype, gathered over ``fsdp``."""
     table_DV = params["embedding"].T if spec.tie_embeddings else params["unembedding"]
-    return rules.shard(table_DV, None, "vocab").astype(spec.compute_dtype)
+    return rules.shard(table_DV.astype(spec.compute_dtype), None, "vocab")
 
 
 def prefill(
@@ -234,9 +281,14 @@ def prefill(
     """
     position_BP = jnp.broadcast_to(jnp.arange(token_BP.shape[1])[None], token_BP.shape)
     mask_BP = position_BP < length_B[:, None]
-    x_BPD, attend = _embed(params, spec, token_BP), _attend_to_rows(spec, mask_BP.astype(jnp.int32))
+    P = token_BP.shape[1]
+    row = map(_in_parts, (token_BP, position_BP, mask_BP.astype(jnp.int32)))
+    token, position, segment = row
+    x_BPD, attend = _embed(params, spec, token, rules.RESIDUAL), _attend_to_rows(spec, segment)
     keep = kept_of(spec, record_experts)
-    x_BPD, (key, value, choice) = _run_layers(params, spec, x_BPD, position_BP, attend, keep=keep)
+    x_BPD, kept = _run_layers(params, spec, x_BPD, position, attend, keep=keep)
+    x_BPD = _whole(x_BPD)[:, :P]
+    key, value, choice = (None if part is None else rules.whole(part, 2)[:, :, :P] for part in kept)
     is_last_BP1 = (position_BP == length_B[:, None] - 1)[:, :, None]
     last_BD = jnp.sum(jnp.where(is_last_BP1, x_BPD, 0), axis=1)
     return _final_norm(params, spec, last_BD), PromptCache(key, value, mask_BP, length_B, choice)
