@@ -15,7 +15,8 @@ def get_config() -> ConfigDict:
 
     config.model = ConfigDict(
         {
-            # A folder with config.json and safetensors files, or a .gguf file: the sizes below are then its own.
+            # A folder with config.json and safetensors files, a .gguf file, or smollm2-135m (configs/smollm2_135m.py):
+            # the sizes below are then its own.
             "path": config_dict.placeholder(str),
             "num_layers": 2,
             "d_model": 64,
@@ -53,7 +54,7 @@ def get_config() -> ConfigDict:
 
     config.data = ConfigDict(
         {
-            "task": "addition",  # addition, countdown, file
+            "task": "addition",  # addition, countdown, maximum, file
             # Task "file": a .jsonl or .parquet file, FOLDER[:SPLIT] that the datasets library saved, or
             # hf:OWNER/NAME[/SUBSET]:SPLIT on the Hugging Face hub.
             "path": config_dict.placeholder(str),
@@ -61,12 +62,13 @@ def get_config() -> ConfigDict:
             "problem_column": "problem",  # task "file"; a path such as prompt.0.content reaches into a column
             "answer_column": "answer",  # task "file"; likewise
             "answer_format": "plain",  # plain, gsm8k (what follows the last ####), boxed (in a solution's last box)
-            "digits": 3,  # task "addition": digits of each operand
+            "digits": 3,  # tasks "addition" and "maximum": digits of each operand
             "countdown_numbers": 3,  # task "countdown": numbers to combine
+            "maximum_examples": 2,  # task "maximum": solved problems in front of each, a line each
             "max_problems": 1_000_000,  # generated tasks: size of the pool that the splits are cut from
             "validation_problems": 256,  # looked at during the run
             "test_problems": 256,  # looked at before and after it, never to choose anything
-            "tokenizer": "characters",  # characters, bytes, or a path: tokenizer.json, its folder, or a .gguf file
+            "tokenizer": "characters",  # characters, bytes, a tokenizer.json, its folder, a .gguf file, or smollm2-135m
             "prompt_template": "{problem}",  # what the model sees
             "chat": False,  # prompt_template is what a user says; the tokenizer's chat template makes the prompt of it
             "system_prompt": "",  # with chat only; "": none
@@ -100,6 +102,9 @@ def get_config() -> ConfigDict:
             "workers": 1,  # processes
             "deadline_seconds": 5.0,  # for one completion
             "worker_memory_mebibytes": 2048,  # address space of a worker
+            "numeric": {
+                "extraction": "answer_block",  # answer_block, whole (the whole text is the number)
+            },
             "math": {
                 # answer_block, boxed, final (block, else box, else a line "The answer is X"), whole
                 "extraction": "answer_block",
@@ -180,6 +185,7 @@ def get_config() -> ConfigDict:
             "top_k": 0,  # 0: off
             "top_p": 1.0,  # 1: off
             "decode_chunk_tokens": 16,  # tokens between two looks at which groups have ended
+            "stop": (),  # texts that end a completion, such as ("\n",); verifiers see what stands before them
         }
     )
 
@@ -278,7 +284,7 @@ def get_config() -> ConfigDict:
             "data": -1,  # devices that each hold all parameters; -1: all devices left
             "fsdp": 1,  # devices that share parameters and optimizer state, and the batch
             "tensor": 1,  # devices that share heads, feed-forward width and vocabulary
-            "context": 1,
+            "context": 1,  # devices that share the positions of each row, and parameters
             "expert": 1,  # devices that share the experts of a model that has some
         }
     )

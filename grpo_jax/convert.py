@@ -30,16 +30,31 @@ from absl import flags
 
 from grpo_jax import cli
 from grpo_jax.config import ConfigError
+from grpo_jax.data.installed import located
+from grpo_jax.data.publication import published_files, write_files
 from grpo_jax.io.checkpoint import Checkpoints
-from grpo_jax.models.adapters import ADAPTERS
+from grpo_jax.models.adapters import ADAPTERS, merged
 from grpo_jax.models.huggingface import leaf_sources
 from grpo_jax.models.huggingface.peft import ADAPTER_CONFIG, ADAPTER_TENSORS, peft_config, peft_tensors
 from grpo_jax.models.safetensors import CONFIG, write_folder, write_tensors
 from grpo_jax.parallel.mesh import AXES, make_mesh
-from grpo_jax.training.stored import PARAMS, StoredModel, open_model
+from grpo_jax.training.saved import CONVERTED, SavedModel, open_saved
 
 FORMS = ("huggingface", "checkpoint", "adapter")
 DTYPES = ("float32", "bfloat16")
+
+TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "chat_template.jinja",
+    "generation_config.json",
+    "tokenizer.model",
+    "vocab.json",
+    "merges.txt",
+)
+"""What else a published folder may hold; copied as it is."""
 
 
 def main() -> int:
@@ -65,11 +80,11 @@ def main() -> int:
         raise ConfigError("--dtype: got 'bfloat16', wanted float32: the other forms hold what is trained.")
     jax.config.update("jax_platforms", "cpu")
     try:
-        print(convert(Path(given.source), Path(given.to), form=given.form, dtype=given.dtype))
+        print(convert(located(given.source), Path(given.to), form=given.form, dtype=given.dtype))
     except (ValueError, OSError) as error:
         if hasattr(error, "exit_status"):
             raise
-        raise ConfigError(str(error)) from error
+        raise ConfigError(f"--source: {error}" if isinstance(error, ValueError) else str(error)) from error
     return 0
 
 
@@ -96,9 +111,9 @@ def convert(source: Path, target: Path, *, form: Any = "huggingface", dtype: Any
     unfinished = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}."))
     try:
         with jax.set_mesh(mesh):
-            model = open_model(source)
+            model = open_saved(source)
             parameters = _write(model, unfinished, form, dtype)
-        model.write_tokenizer(unfinished)
+        _write_tokenizer(model, source, unfinished)
         unfinished.chmod(0o755)
         unfinished.rename(target)
     except BaseException:
@@ -107,13 +122,13 @@ def convert(source: Path, target: Path, *, form: Any = "huggingface", dtype: Any
     return f"{target}: {parameters:,} parameters from {model.description}"
 
 
-def _write(model: StoredModel, folder: Path, form: Any, dtype: Any) -> int:
+def _write(model: SavedModel, folder: Path, form: Any, dtype: Any) -> int:
     """Writes everything but the tokenizer; returns the number of parameters."""
     if form == "adapter":
         return _write_adapter(model, folder)
     if form == "checkpoint":
-        with contextlib.closing(Checkpoints(folder / PARAMS, 1)) as checkpoints:
-            checkpoints.save(0, model.merged(), {})
+        with contextlib.closing(Checkpoints(folder / CONVERTED, 1)) as checkpoints:
+            checkpoints.save(0, merged(model.load(), model.spec), {})
     else:
         write_folder(folder, model.published(), dtype)
     _write_json(
@@ -123,7 +138,7 @@ def _write(model: StoredModel, folder: Path, form: Any, dtype: Any) -> int:
     return sum(math.prod(source.shape) for source in leaf_sources(model.spec))
 
 
-def _write_adapter(model: StoredModel, folder: Path) -> int:
+def _write_adapter(model: SavedModel, folder: Path) -> int:
     if model.params is None or ADAPTERS not in model.params:
         raise ValueError(
             f"--form: got 'adapter', but {model.description} has no adapters, wanted a run with model.lora.rank "
@@ -137,6 +152,15 @@ def _write_adapter(model: StoredModel, folder: Path) -> int:
 
 def _write_json(path: Path, values: dict[str, Any]) -> None:
     path.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
+
+
+def _write_tokenizer(model: SavedModel, source: Path, target: Path) -> None:
+    if model.tokenizer != str(source) or source.is_file():
+        write_files(published_files(model.tokenizer), target)
+        return
+    for name in TOKENIZER_FILES:
+        if (source / name).is_file():
+            shutil.copyfile(source / name, target / name)
 
 
 if __name__ == "__main__":

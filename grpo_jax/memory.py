@@ -26,6 +26,7 @@ from grpo_jax.forensics.static import device_bytes, markdown_table
 from grpo_jax.parallel.mesh import make_mesh
 from grpo_jax.rollout.engine import SamplingParams
 from grpo_jax.rollout.jax_engine import JaxEngine
+from grpo_jax.training import experts
 from grpo_jax.training.abstract import abstract_spec, lower_step
 from grpo_jax.training.recipe import TrainState
 from grpo_jax.training.setup import check_batches
@@ -73,12 +74,20 @@ def held_bytes(config: RunConfig, devices: int | None = None) -> dict[str, int]:
         mesh = make_mesh(dataclasses.asdict(config.mesh), jax.devices()[:devices])
         with jax.set_mesh(mesh):
             check_batches(config)
+            experts.check(config, spec)
             step = lower_step(RECIPES[config.recipe](config, spec), config, spec)
     except (ValueError, OSError) as error:
         raise ConfigError(str(error)) from error
     rollout = config.rollout
     # Which ids end a completion changes no shape.
-    engine = JaxEngine(spec, eos_ids=(1,), pad_id=0, batch_completions=1, chunk_tokens=rollout.decode_chunk_tokens)
+    engine = JaxEngine(
+        spec,
+        eos_ids=(1,),
+        pad_id=0,
+        batch_completions=1,
+        chunk_tokens=rollout.decode_chunk_tokens,
+        record_experts=config.algorithm.router_replay,
+    )
     with jax.set_mesh(mesh):
         sampling = lower_sampling(
             engine,

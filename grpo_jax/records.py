@@ -11,7 +11,7 @@ class FinishReason(enum.IntEnum):
     """Why a completion ended."""
 
     STOP = 0
-    """The model emitted one of its end-of-sequence tokens."""
+    """The model emitted one of its end-of-sequence tokens, or completed a stop text."""
     LENGTH = 1
     """The token limit was reached first: the completion is truncated."""
 
@@ -38,9 +38,9 @@ class Completion:
     """One sampled completion as a verifier sees it.
 
     Attributes:
-        text: The decoded completion without its end-of-sequence token.
-        length_tokens: Number of sampled tokens, the end-of-sequence token included.
-        finish: Why it ended. A truncated completion has no end-of-sequence token.
+        text: The decoded completion without its end-of-sequence token, up to the stop text that ended it.
+        length_tokens: Number of sampled tokens, the one that ended it included.
+        finish: Why it ended. A truncated completion was ended by no token.
     """
 
     text: str

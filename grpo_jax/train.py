@@ -85,6 +85,7 @@ def train(parts: setup.Parts, folder: RunFolder, pool: VerifierPool, facts: Mapp
         batch_completions=config.rollout.prompts_per_step * config.rollout.completions_per_prompt,
         chunk_tokens=config.rollout.decode_chunk_tokens,
         record_experts=config.algorithm.router_replay,
+        tokenizer=parts.tokenizer,
     )
     with jax.set_mesh(parts.mesh), Display() as display:
         _announce(parts, folder, display, facts)

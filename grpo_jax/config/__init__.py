@@ -107,6 +107,6 @@ class RunConfig:
         if task == "countdown":
             wanted = "'countdown' first, since data.task is 'countdown'"
             require(rewards[0] == "countdown", "verifier.rewards", rewards, wanted, "The target alone is no solution.")
-        if task == "addition":
-            wanted = "no 'countdown', since data.task is 'addition'"
+        if task in ("addition", "maximum"):
+            wanted = f"no 'countdown', since data.task is {task!r}"
             require("countdown" not in rewards, "verifier.rewards", rewards, wanted, "It needs a problem's numbers.")

@@ -14,7 +14,7 @@ _COLUMN_KEYS = ("problem_column", "answer_column", "answer_format")
 class DataConfig(Section):
     """Where problems come from and how their text becomes tokens."""
 
-    task: Literal["addition", "countdown", "file"] = "addition"
+    task: Literal["addition", "countdown", "maximum", "file"] = "addition"
     path: str | None = None
     test_path: str | None = None
     problem_column: str = "problem"
@@ -22,6 +22,7 @@ class DataConfig(Section):
     answer_format: Literal["plain", "gsm8k", "boxed"] = "plain"
     digits: int = 3
     countdown_numbers: int = 3
+    maximum_examples: int = 2
     max_problems: int = 1_000_000
     validation_problems: int = 256
     test_problems: int = 256
@@ -52,6 +53,10 @@ class DataConfig(Section):
             require(getattr(self, name) != "", f"{path}.{name}", "", "a column's name")
         require(1 <= self.digits <= 9, f"{path}.digits", self.digits, "1 to 9")
         require(2 <= self.countdown_numbers <= 6, f"{path}.countdown_numbers", self.countdown_numbers, "2 to 6")
+        examples, default = self.maximum_examples, DataConfig.maximum_examples
+        require(0 <= examples <= 16, f"{path}.maximum_examples", examples, "0 to 16")
+        wanted = f"{default}, its default: it is only read when data.task is 'maximum'"
+        require(self.task == "maximum" or examples == default, f"{path}.maximum_examples", examples, wanted)
         self._at_least(path, 1, "max_problems", "max_prompt_tokens", "validation_problems", "test_problems")
         template = self.prompt_template
         require("{problem}" in template, f"{path}.prompt_template", template, "a text with '{problem}' in it")

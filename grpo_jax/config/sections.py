@@ -43,6 +43,7 @@ class RolloutConfig(Section):
     top_k: int = 0
     top_p: float = 1.0
     decode_chunk_tokens: int = 16
+    stop: tuple[str, ...] = ()
 
     def validate(self, path: str) -> None:
         """Refuses a batch that GRPO cannot learn from."""
@@ -57,6 +58,37 @@ class RolloutConfig(Section):
         self._positive(path, "temperature", "top_p")
         self._share(path, "top_p")
         self._at_least(path, 0, "top_k")
+        validate_stops(self.stop, f"{path}.stop")
+
+
+LONGEST_STOPS_CHARACTERS = 256
+"""All stop texts together; the table that finds them grows with their length."""
+
+
+def validate_stops(stops: tuple[str, ...], path: str) -> None:
+    """Refuses texts that could not end a completion.
+
+    Args:
+        stops: Stop texts.
+        path: Dotted path of their key.
+
+    Raises:
+        ConfigError: naming the stop and what is wrong with it.
+    """
+    length = sum(map(len, stops))
+    require(length <= LONGEST_STOPS_CHARACTERS, path, stops, f"at most {LONGEST_STOPS_CHARACTERS} characters in all")
+    for stop in stops:
+        written = stop.encode(errors="replace").decode()
+        require(bool(stop), path, stops, "texts of one character or more")
+        require(
+            stop == written and "\N{REPLACEMENT CHARACTER}" not in stop,
+            path,
+            stop,
+            "whole characters of Unicode",
+            "What is no UTF-8 decodes to the replacement character, which tells nothing.",
+        )
+        others = [other for other in stops if other in stop]
+        require(len(others) == 1, path, stops, f"no text that holds another one, as {stop!r} does", "It is never read.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -155,4 +187,3 @@ class MeshConfig(Section):
         for name, size in sizes.items():
             require(size == -1 or size > 0, f"{path}.{name}", size, "a positive number of devices, or -1")
         require(list(sizes.values()).count(-1) <= 1, path, sizes, "at most one axis of -1")
-        require(self.context == 1, f"{path}.context", self.context, "1", "Nothing is sharded over this axis yet.")

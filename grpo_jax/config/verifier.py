@@ -11,6 +11,7 @@ from grpo_jax.config.sandbox import CodeConfig, LintConfig, SandboxConfig
 RewardName = Literal["numeric", "math", "code", "lint", "proof", "countdown", "format", "function", "per_problem"]
 
 _READS: dict[str, tuple[RewardName, ...]] = {
+    "numeric": ("numeric",),
     "math": ("math",),
     "code": ("code",),
     "lint": ("lint",),
@@ -18,6 +19,13 @@ _READS: dict[str, tuple[RewardName, ...]] = {
     "sandbox": ("code", "lint", "proof"),
 }
 """Sub-sections, and the rewards that read them."""
+
+
+@dataclasses.dataclass(frozen=True)
+class NumericConfig(Section):
+    """Where an exact number is looked for: in the answer block at the end, or in the whole text."""
+
+    extraction: Literal["answer_block", "whole"] = "answer_block"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,6 +41,7 @@ class VerifierConfig(Section):
     workers: int = 1
     deadline_seconds: float = 5.0
     worker_memory_mebibytes: int = 2048
+    numeric: NumericConfig = dataclasses.field(default_factory=NumericConfig)
     math: MathematicsConfig = dataclasses.field(default_factory=MathematicsConfig)
     code: CodeConfig = dataclasses.field(default_factory=CodeConfig)
     lint: LintConfig = dataclasses.field(default_factory=LintConfig)

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from grpo_jax.config import ColdStartConfig, DataConfig
+from grpo_jax.data.pairs import distinct_pairs
 from grpo_jax.data.splits import LazyProblems, Split, fixed_splits, text_hashes
 from grpo_jax.records import Problem
 
 _TEXT = "{}+{}"
-_SAMPLE_SEED = 417_385
 
 
 class AdditionTask:
@@ -35,7 +35,7 @@ class AdditionTask:
         self._cold_start = cold_start
         self._smallest = 10 ** (config.digits - 1)
         self._operands = 9 * self._smallest
-        pairs = _distinct_pairs(self._operands, config.max_problems)
+        pairs = distinct_pairs(self._operands, config.max_problems)
         left, right = np.divmod(pairs, self._operands)
         left, right = left + self._smallest, right + self._smallest
         # 417+385 and 385+417 share a split: the mirror of a held-out problem is never trained on.
@@ -106,18 +106,3 @@ def _worked_columns(
         # The last column's sum is the whole leading part, so its carry is not taken off.
         total += 10**power * (column if power == len(left) - 1 else column % 10)
     return ",".join(steps), total
-
-
-def _distinct_pairs(operands: int, limit: int) -> np.ndarray:
-    """Returns ``limit`` distinct pairs, or all of them, coded as left * operands + right."""
-    if operands**2 <= limit:
-        return np.arange(operands**2)
-    # Raw bits, because numpy keeps those alone equal over its versions.
-    bits = np.random.PCG64(_SAMPLE_SEED)
-    pairs = np.empty(0, np.int64)
-    while len(pairs) < limit:
-        left, right = (bits.random_raw(limit) % np.uint64(operands) for _ in range(2))
-        drawn = np.concatenate([pairs, (left * np.uint64(operands) + right).astype(np.int64)])
-        _, first = np.unique(drawn, return_index=True)
-        pairs = drawn[np.sort(first)]
-    return pairs[:limit]

@@ -16,7 +16,7 @@ LISTED_ROWS = 20
 """How many bad rows one message names."""
 
 NO_DEMONSTRATIONS = (
-    "config.cold_start.steps: the 'file' task has no worked examples to learn from. Set cold_start.steps to 0 "
+    "config.cold_start.steps: the {task!r} task has no worked examples to learn from. Set cold_start.steps to 0 "
     "and start from a model that solves some of the problems already."
 )
 
@@ -62,7 +62,7 @@ class FileTask:
 
     def demonstration(self, problem: Problem, generator: np.random.Generator) -> str:  # noqa: ARG002 - the protocol
         """Raises ConfigError: a file has no worked examples."""
-        raise ConfigError(NO_DEMONSTRATIONS)
+        raise ConfigError(NO_DEMONSTRATIONS.format(task="file"))
 
 
 def _usable(source: Source, config: DataConfig, splits: Sequence[Split]) -> list[Row]:

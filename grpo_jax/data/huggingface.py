@@ -19,6 +19,13 @@ SIDE_FILES = ("generation_config.json", "tokenizer_config.json", "special_tokens
 _NAMED_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
 
+_PRINTED = (*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100))
+_NOT_PRINTED = [byte for byte in range(256) if byte not in _PRINTED]
+
+BYTE_OF_CHARACTER = {chr(byte): byte for byte in _PRINTED} | {chr(256 + n): byte for n, byte in enumerate(_NOT_PRINTED)}
+"""How byte-level tokenizers write bytes: those that Latin-1 prints as themselves, the others from 256 on."""
+
+
 class TokenizerFiles(NamedTuple):
     """A tokenizer and what its side files say of it.
 
@@ -132,6 +139,33 @@ class HuggingFaceTokenizer:
             self._tokenizer.decode(list(run), skip_special_tokens=False) if known else REPLACEMENT * len(list(run))
             for known, run in itertools.groupby(kept, key=lambda index: self._tokenizer.id_to_token(index) is not None)
         )
+
+    def token_bytes(self) -> list[bytes]:
+        """Returns the bytes of each id: none if it is left out, the replacement character's if it has no meaning.
+
+        Raises:
+            ValueError: where a token's text depends on its neighbours. SentencePiece's kind is of that sort: a run of
+                single bytes with a fault in it is replaced as a whole.
+        """
+        decoder = self._tokenizer.decoder
+        kind = None if decoder is None else json.loads(decoder.__getstate__())["type"]
+        if kind not in ("ByteLevel", "Fuse"):
+            raise ValueError(
+                f"{self._source} decodes by {kind}, wanted ByteLevel or Fuse: a token's text depends on its neighbours "
+                "here, so no stop text can be found for certain."
+            )
+        pieces = []
+        for index in range(self.vocab_size):
+            token = self._tokenizer.id_to_token(index)
+            if token is None:
+                pieces.append(REPLACEMENT.encode())
+            elif index in self._left_out:
+                pieces.append(b"")
+            elif kind == "ByteLevel" and all(character in BYTE_OF_CHARACTER for character in token):
+                pieces.append(bytes(BYTE_OF_CHARACTER[character] for character in token))
+            else:
+                pieces.append(token.encode())
+        return pieces
 
     def _ids_of(self, kind: str, sides: Mapping[str, Mapping[str, Any]]) -> tuple[int, ...]:
         """Returns every id that the side files give to a kind of special token, each once."""

@@ -7,7 +7,7 @@ import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, processors
 
 from grpo_jax.config import ConfigError
-from grpo_jax.data.huggingface import SIDE_FILES, TokenizerFiles
+from grpo_jax.data.huggingface import BYTE_OF_CHARACTER, SIDE_FILES, TokenizerFiles
 from grpo_jax.data.tokenizer import CHARACTERS, TAGS, ByteTokenizer, CharacterTokenizer, open_files
 
 _SPECIAL = ("<pad>", "<bos>", "<eos>")
@@ -79,10 +79,7 @@ def _characters() -> tuple[tokenizers.Tokenizer, int, int]:
 
 
 def _bytes() -> tuple[tokenizers.Tokenizer, int, int]:
-    # The pieces of byte-level models: bytes that Latin-1 prints stand for themselves, the others follow from 256 on.
-    printed = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [byte for byte in range(256) if byte not in printed]
-    ids = {chr(byte): byte for byte in printed} | {chr(256 + n): byte for n, byte in enumerate(others)}
+    ids = dict(BYTE_OF_CHARACTER)
     for text in (*_SPECIAL, *TAGS):
         ids[text] = len(ids)
     tokenizer = tokenizers.Tokenizer(models.BPE(ids, []))

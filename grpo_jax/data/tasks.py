@@ -11,6 +11,7 @@ from grpo_jax.data.addition import AdditionTask
 from grpo_jax.data.chat import ChatTask
 from grpo_jax.data.countdown import CountdownTask
 from grpo_jax.data.files import NO_DEMONSTRATIONS, FileTask, listed_error
+from grpo_jax.data.maximum import MaximumTask
 from grpo_jax.data.splits import SPLITS, LazyProblems, Split
 from grpo_jax.data.tokenizer import Tokenizer, open_files
 from grpo_jax.records import Problem
@@ -69,8 +70,8 @@ def _build_inner(config: DataConfig, cold_start: ColdStartConfig) -> Task:
     if config.task == "countdown":
         return CountdownTask(config, cold_start)
     if cold_start.steps > 0:
-        raise ConfigError(NO_DEMONSTRATIONS)
-    return FileTask(config)
+        raise ConfigError(NO_DEMONSTRATIONS.format(task=config.task))
+    return MaximumTask(config) if config.task == "maximum" else FileTask(config)
 
 
 def check_prompt_lengths(task: Task, tokenizer: Tokenizer, config: DataConfig) -> Task:

@@ -3,12 +3,12 @@
 import difflib
 import re
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from grpo_jax.config import ConfigError
 from grpo_jax.data import gguf_tokenizer
 from grpo_jax.data.huggingface import REPLACEMENT, HuggingFaceTokenizer, TokenizerFiles, read_files
+from grpo_jax.data.installed import located
 
 TAGS = ("<think>", "</think>", "<answer>", "</answer>")
 """Tags that the built-in tokenizers hold as single tokens."""
@@ -54,6 +54,14 @@ class Tokenizer(Protocol):
 
     def decode(self, ids: Sequence[int]) -> str:
         """Decodes ids; pad, bos and eos are left out, tags such as ``<think>`` are kept."""
+        ...
+
+    def token_bytes(self) -> list[bytes]:
+        """Returns the UTF-8 bytes that each id adds to a decoded text, whatever stands around it.
+
+        Raises:
+            ValueError: where they depend on what stands around it.
+        """
         ...
 
 
@@ -103,6 +111,10 @@ class CharacterTokenizer:
         """Decodes ids; pad, bos and eos are left out, spare ids become the replacement character."""
         return "".join(self._texts[index] if index < len(self._texts) else REPLACEMENT for index in ids)
 
+    def token_bytes(self) -> list[bytes]:
+        """Returns the bytes of each id; spare ids have those of the replacement character."""
+        return [self.decode([index]).encode() for index in range(self.vocab_size)]
+
 
 class ByteTokenizer:
     """One token for each byte of UTF-8 and for each tag; any text can be encoded.
@@ -132,6 +144,10 @@ class ByteTokenizer:
         pieces = (self._pieces[index] if index < self.vocab_size else REPLACEMENT.encode() for index in ids)
         return b"".join(pieces).decode(errors="replace")
 
+    def token_bytes(self) -> list[bytes]:
+        """Returns the bytes of each id."""
+        return list(self._pieces)
+
 
 def build_tokenizer(name: str, *, chat: bool = False) -> Tokenizer:
     """Builds the tokenizer that ``data.tokenizer`` names.
@@ -157,7 +173,7 @@ def open_files(name: str) -> TokenizerFiles:
     """Reads a published tokenizer and the files beside it.
 
     Args:
-        name: Path of a ``tokenizer.json``, of the folder that holds it, or of a GGUF file.
+        name: Path of a ``tokenizer.json``, of the folder that holds it, or of a GGUF file; or one of ``INSTALLED``.
 
     Returns:
         The tokenizer and what is said of its special tokens.
@@ -165,7 +181,7 @@ def open_files(name: str) -> TokenizerFiles:
     Raises:
         ConfigError: for a path with neither, and for files that cannot be read.
     """
-    path = Path(name).expanduser().resolve()
+    path = located(name).resolve()
     if path.is_dir():
         path /= "tokenizer.json"
     if path.is_file() and path.suffix == ".json":

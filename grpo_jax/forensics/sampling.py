@@ -8,8 +8,9 @@ from jax.sharding import NamedSharding
 
 from grpo_jax.models.decoder import PromptCache
 from grpo_jax.parallel import rules
+from grpo_jax.rollout.decoding import DecodeState, advance, start
 from grpo_jax.rollout.engine import SamplingParams, length_bucket
-from grpo_jax.rollout.jax_engine import DecodeState, JaxEngine, advance, start
+from grpo_jax.rollout.jax_engine import JaxEngine
 
 
 class LoweredSampling(NamedTuple):
@@ -36,7 +37,7 @@ def lower_sampling(
     Args:
         engine: Needs no parameters.
         params: Shapes of the policy's parameters.
-        sampling: How to draw.
+        sampling: How to draw. Stop texts are left out: their table is small.
         prompts: B.
         prompt_tokens: Length of the longest prompt.
 

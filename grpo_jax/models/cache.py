@@ -69,8 +69,7 @@ def empty_cache(
         return CompletionCache(key, value)
     experts = spec.experts
     assert experts is not None
-    layers = spec.num_layers - experts.first_dense_layers
-    choice = jnp.zeros((layers, prompts, completions, tokens, experts.per_token), moe.choice_dtype(experts))
+    choice = jnp.zeros((spec.routed_layers, prompts, completions, tokens, experts.per_token), moe.choice_dtype(experts))
     return CompletionCache(key, value, rules.shard(choice, None, rules.BATCH, None, None, None))
 
 

@@ -13,9 +13,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Integer
 
-from grpo_jax.models import adapters, attention, layers, moe, rotary
+from grpo_jax.models import adapters, attention, moe, rotary
 from grpo_jax.models.block import Attend, Block, Extras
 from grpo_jax.models.cache import CompletionCache, PromptCache, empty_cache, kept_of
+from grpo_jax.models.ends import embed, final_norm, unembedding
 from grpo_jax.models.parameters import Parameters, Stack, init_params, logical_axes, stacks
 from grpo_jax.models.spec import ModelSpec
 from grpo_jax.parallel import rules
@@ -35,49 +36,10 @@ __all__ = [
 ]
 
 
-def _embed(params: Parameters, spec: ModelSpec, token: jax.Array, positions: str | None = None) -> jax.Array:
-    """Looks tokens up where their part of the table is.
-
-    Args:
-        params: From ``init_params``.
-        spec: Their spec.
-        token: Ids; the first axis is that of the batch.
-        positions: Logical axis of the second: ``rules.RESIDUAL`` for whole rows.
-
-    Returns:
-        Embeddings.
-    """
-    table_VD = params["embedding"].astype(spec.compute_dtype)
-    if rules.has_mesh():
-        inside = rules.POSITIONS if positions else None
-        places = (rules.partition(("vocab", None)), rules.partition((rules.BATCH, inside)))
-        out = rules.partition((rules.BATCH, positions, None))
-        look_up = functools.partial(_looked_up, scattered=positions is not None)
-        x = jax.shard_map(look_up, in_specs=places, out_specs=out)(rules.shard(table_VD, "vocab", None), token)
-    else:
-        x = table_VD[token]
-    return x if spec.embedding_scale == 1 else x * jnp.asarray(spec.embedding_scale, x.dtype)
-
-
-def _looked_up(table_VD: jax.Array, token: jax.Array, *, scattered: bool) -> jax.Array:
-    """The sum over devices of what each has: one row for each token, zeros elsewhere."""
-    index = token - jax.lax.axis_index("tensor") * len(table_VD)
-    held = (index >= 0) & (index < len(table_VD))
-    x = jnp.where(held[..., None], table_VD[jnp.clip(index, 0, len(table_VD) - 1)], 0)
-    return (
-        jax.lax.psum_scatter(x, "tensor", scatter_dimension=1, tiled=True) if scattered else jax.lax.psum(x, "tensor")
-    )
-
-
 def _narrow(block: Parameters, spec: ModelSpec) -> Parameters:
     """A layer's matrices in the compute dtype, before they are gathered; scales and routers stay as they are."""
     wide = ("norm", "router", "router_bias")
     return {name: leaf if name.endswith(wide) else leaf.astype(spec.compute_dtype) for name, leaf in block.items()}
-
-
-def _final_norm(params: Parameters, spec: ModelSpec, x: jax.Array) -> jax.Array:
-    scale_D = params["final_norm"] + spec.norm_offset if spec.norm_offset else params["final_norm"]
-    return layers.rms_norm(x, scale_D, spec.norm_epsilon)
 
 
 _REMAT_POLICIES = {
@@ -230,33 +192,13 @@ def forward_with_load(
         return moe.load(spec.experts, extras.routing, counted_NS)
 
     S = token_NS.shape[1]
-    token_NS, position_NS, segment_NS, counted_NS = map(_in_parts, (token_NS, position_NS, segment_NS, counted_NS))
-    choice_LNSA = _in_parts(choice_LNSA, axis=2)
-    x_NSD, attend = _embed(params, spec, token_NS, rules.RESIDUAL), _attend_to_rows(spec, segment_NS)
+    token_NS, position_NS, segment_NS = map(rules.in_parts, (token_NS, position_NS, segment_NS))
+    counted_NS = None if counted_NS is None else rules.in_parts(counted_NS)
+    choice_LNSA = None if choice_LNSA is None else rules.in_parts(choice_LNSA, axis=2)
+    x_NSD, attend = embed(params, spec, token_NS, rules.RESIDUAL), _attend_to_rows(spec, segment_NS)
     run = functools.partial(_run_layers, keep=keep, choice=choice_LNSA, dropout_key_N=dropout_key_N)
     x_NSD, load_LE = run(params, spec, x_NSD, position_NS, attend)
-    return _whole(_final_norm(params, spec, x_NSD))[:, :S], load_LE
-
-
-def _in_parts(array: jax.Array | None, axis: int = 1) -> jax.Array | None:
-    """Fills up the positions of rows so that they divide over the mesh, and spreads them; what is added is padding."""
-    if array is None:
-        return None
-    missing = -array.shape[axis] % rules.shards(rules.RESIDUAL)
-    if missing:
-        array = jnp.pad(array, [(0, missing if at == axis else 0) for at in range(array.ndim)])
-    names = {axis - 1: rules.BATCH, axis: rules.POSITIONS}
-    return rules.shard(array, *(names.get(at) for at in range(array.ndim)))
-
-
-def _whole(x_NSD: jax.Array) -> jax.Array:
-    return rules.shard(x_NSD, rules.BATCH, None, None)
-
-
-def unembedding(params: Parameters, spec: ModelSpec) -> Float[Array, "D V"]:
-    """The output projection in the compute dtype, gathered over ``fsdp``."""
-    table_DV = params["embedding"].T if spec.tie_embeddings else params["unembedding"]
-    return rules.shard(table_DV.astype(spec.compute_dtype), None, "vocab")
+    return rules.whole(final_norm(params, spec, x_NSD), 1)[:, :S], load_LE
 
 
 def prefill(
@@ -282,16 +224,15 @@ def prefill(
     position_BP = jnp.broadcast_to(jnp.arange(token_BP.shape[1])[None], token_BP.shape)
     mask_BP = position_BP < length_B[:, None]
     P = token_BP.shape[1]
-    row = map(_in_parts, (token_BP, position_BP, mask_BP.astype(jnp.int32)))
-    token, position, segment = row
-    x_BPD, attend = _embed(params, spec, token, rules.RESIDUAL), _attend_to_rows(spec, segment)
+    token, position, segment = map(rules.in_parts, (token_BP, position_BP, mask_BP.astype(jnp.int32)))
+    x_BPD, attend = embed(params, spec, token, rules.RESIDUAL), _attend_to_rows(spec, segment)
     keep = kept_of(spec, record_experts)
     x_BPD, kept = _run_layers(params, spec, x_BPD, position, attend, keep=keep)
-    x_BPD = _whole(x_BPD)[:, :P]
-    key, value, choice = (None if part is None else rules.whole(part, 2)[:, :, :P] for part in kept)
+    x_BPD = rules.whole(x_BPD, 1)[:, :P]
+    key, value, choice = jax.tree.map(lambda part: rules.whole(part, 2)[:, :, :P], kept)
     is_last_BP1 = (position_BP == length_B[:, None] - 1)[:, :, None]
     last_BD = jnp.sum(jnp.where(is_last_BP1, x_BPD, 0), axis=1)
-    return _final_norm(params, spec, last_BD), PromptCache(key, value, mask_BP, length_B, choice)
+    return final_norm(params, spec, last_BD), PromptCache(key, value, mask_BP, length_B, choice)
 
 
 def decode_step(
@@ -330,7 +271,7 @@ def decode_step(
         )
 
     own_key, own_value, recorded = completion
-    x_BGD, inputs = _embed(params, spec, token_BG), (prompt.key_LBPKC, prompt.value_LBPKC, own_key, own_value)
+    x_BGD, inputs = embed(params, spec, token_BG), (prompt.key_LBPKC, prompt.value_LBPKC, own_key, own_value)
     keep = kept_of(spec, recorded is not None)
     x_BGD, (key, value, choice) = _run_layers(
         params, spec, x_BGD, position_BG, attend, keep=keep, inputs=inputs, absorbed=spec.latent is not None
@@ -338,4 +279,4 @@ def decode_step(
     write = lambda cache, new: jax.lax.dynamic_update_slice_in_dim(cache, new[:, :, :, :, None], step, axis=4)  # noqa: E731
     if recorded is not None:
         recorded = jax.lax.dynamic_update_slice_in_dim(recorded, choice[:, :, :, None], step, axis=3)
-    return _final_norm(params, spec, x_BGD), CompletionCache(write(own_key, key), write(own_value, value), recorded)
+    return final_norm(params, spec, x_BGD), CompletionCache(write(own_key, key), write(own_value, value), recorded)

@@ -114,7 +114,8 @@ def sharding_of(x: jax.Array) -> jax.P | None:
 
 def whole_over_tensor(x: Float[Array, "N S D"]) -> Float[Array, "N S D"]:
     """Gathers what lies in parts over ``tensor`` between layers, for the matrices that are cut along their outputs."""
-    if rules.has_mesh() and sharding_of(x)[1] == rules.RULES[rules.RESIDUAL]:
+    place = sharding_of(x)
+    if place is not None and place[1] == rules.RULES[rules.RESIDUAL]:
         return rules.shard(x, rules.BATCH, rules.POSITIONS, None)
     return x
 

@@ -1,11 +1,12 @@
 """Mixture of experts: a router sends every token to a few small feed-forward networks."""
 
 import functools
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Integer
 
 from grpo_jax.models import grouped, layers
@@ -204,9 +205,9 @@ def load(experts: Experts, routing: Routing, mask: Bool[Array, "N S"]) -> Float[
     return jnp.sum(chosen & mask[..., None, None], axis=(0, 1, 2), dtype=jnp.float32)
 
 
-def choice_dtype(experts: Experts) -> Any:
+def choice_dtype(experts: Experts) -> type[np.integer]:
     """The smallest type that choices are recorded in."""
-    return jnp.uint8 if experts.count <= 256 else jnp.int16
+    return np.uint8 if experts.count <= 256 else np.int16
 
 
 def balanced_bias(

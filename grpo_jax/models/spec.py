@@ -180,6 +180,11 @@ class ModelSpec:
         return self.num_heads // self.num_kv_heads
 
     @property
+    def routed_layers(self) -> int:
+        """Layers that have experts."""
+        return self.num_layers - self.experts.first_dense_layers if self.experts else 0
+
+    @property
     def rotary_dim(self) -> int:
         """Coordinates of a query that are rotated."""
         return self.latent.rotary_dim if self.latent else self.head_dim

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 BATCH = "batch"
 """Rows of a batch: completions, prompts, or worked examples."""
@@ -53,6 +54,23 @@ def sharding(*axes: str | None) -> jax.P | None:
 def shard(array: jax.Array, *axes: str | None) -> jax.Array:
     """Moves an array to the partition of these logical axes; its cotangent moves back."""
     return jax.sharding.reshard(array, partition(axes)) if has_mesh() else array
+
+
+def in_parts(array: jax.Array, axis: int = 1) -> jax.Array:
+    """Spreads the positions of rows over the mesh in use, filled up with zeros (padding) until they divide.
+
+    Args:
+        array: Rows in front of their positions.
+        axis: That of the positions.
+
+    Returns:
+        The array, which may have more positions.
+    """
+    missing = -array.shape[axis] % shards(RESIDUAL)
+    if missing:
+        array = jnp.pad(array, [(0, missing if at == axis else 0) for at in range(array.ndim)])
+    names = {axis - 1: BATCH, axis: POSITIONS}
+    return shard(array, *(names.get(at) for at in range(array.ndim)))
 
 
 def mesh_axes(place: jax.P) -> tuple[str, ...]:

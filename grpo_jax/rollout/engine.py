@@ -16,9 +16,10 @@ class SamplingParams:
     Attributes:
         completions_per_prompt: G.
         max_new_tokens: T, the length at which a completion is cut off.
-        temperature: Logits are divided by it, in the sampler and in the trainer alike.
+        temperature: Logits are divided by it, in the sampler and in the trainer alike; 0 takes the likeliest token.
         top_k: Draw from the k likeliest tokens only; 0 is off.
         top_p: Draw from the smallest set of likeliest tokens with at least this probability; 1 is off.
+        stop: Texts that end a completion: it ends with the token that completes the first of them.
     """
 
     completions_per_prompt: int
@@ -26,6 +27,7 @@ class SamplingParams:
     temperature: float = 1.0
     top_k: int = 0
     top_p: float = 1.0
+    stop: tuple[str, ...] = ()
 
 
 class FinishedGroup(NamedTuple):
@@ -36,7 +38,7 @@ class FinishedGroup(NamedTuple):
         token_GT: Sampled ids; pads follow a completion's end.
         logprob_GT: The sampler's own log-probabilities at its temperature, before any truncation to top-k or top-p.
         truncated_logprob_GT: The same after the truncation: what was really drawn from.
-        length_G: Lengths in tokens, the end-of-sequence token counted.
+        length_G: Lengths in tokens, the token that ended them counted.
         finish_G: ``records.FinishReason`` of each.
         policy_version: Version of the parameters that sampled.
         prompt_choice_PLA: Experts that each token of the prompt visited, where the engine records them.
@@ -63,7 +65,7 @@ class Rollout(NamedTuple):
         prompt_length_B: Their lengths in tokens.
         token_BGT: Sampled ids; pads follow a completion's end.
         logprob_BGT: The sampler's own log-probabilities.
-        length_BG: Completion lengths in tokens, the end-of-sequence token counted.
+        length_BG: Completion lengths in tokens, the token that ended them counted.
         finish_BG: ``records.FinishReason`` of each.
         policy_version: Version of the parameters that sampled.
         prompt_choice_BPLA: Experts that each token of the prompts visited, left-padded with 0, or None where the

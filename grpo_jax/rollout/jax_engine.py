@@ -1,161 +1,27 @@
 """The in-process engine: prompts prefilled once per group, a jitted decode loop, groups handed out as they end."""
 
-import functools
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Int
 
+from grpo_jax.data.stops import stop_table
+from grpo_jax.data.tokenizer import Tokenizer
 from grpo_jax.models import decoder
 from grpo_jax.models.spec import ModelSpec
 from grpo_jax.parallel import mesh, rules
 from grpo_jax.records import FinishReason
-from grpo_jax.rollout import sampling as sampling_lib
+from grpo_jax.rollout.decoding import DecodeState, Static, advance, start
 from grpo_jax.rollout.engine import FinishedGroup, SamplingParams, length_bucket, right_padded
-
-
-class DecodeState(NamedTuple):
-    """Everything a decode loop carries.
-
-    Attributes:
-        step: Tokens drawn so far.
-        done_BG: Completions that have ended.
-        last_token_BG: The newest token of each.
-        token_BGT: Drawn ids, pads behind a completion's end.
-        logprob_BGT: Log-probabilities at the temperature.
-        truncated_logprob_BGT: Log-probabilities of what was drawn from.
-        length_BG: Lengths in tokens so far.
-        cache: Keys and values of the completions.
-    """
-
-    step: Int[Array, ""]
-    done_BG: Bool[Array, "B G"]
-    last_token_BG: Int[Array, "B G"]
-    token_BGT: Int[Array, "B G T"]
-    logprob_BGT: Float[Array, "B G T"]
-    truncated_logprob_BGT: Float[Array, "B G T"]
-    length_BG: Int[Array, "B G"]
-    cache: decoder.CompletionCache
 
 
 class _Policy(NamedTuple):
     params: Any
     version: int
-
-
-class _Static(NamedTuple):
-    spec: ModelSpec
-    sampling: SamplingParams
-    eos_ids: tuple[int, ...]
-    pad_id: int
-    record_experts: bool
-
-
-def _record(state: DecodeState, hidden_BGD: jax.Array, params: Any, key: jax.Array, static: _Static) -> DecodeState:
-    unembedding_DV = decoder.unembedding(params, static.spec)
-    logits_BGV = jnp.einsum("BGD,DV->BGV", hidden_BGD, unembedding_DV, preferred_element_type=jnp.float32)
-    sampling = static.sampling
-    drawn = sampling_lib.draw(
-        logits_BGV,
-        jax.random.fold_in(key, state.step),
-        temperature=sampling.temperature,
-        top_k=sampling.top_k,
-        top_p=sampling.top_p,
-    )
-    token_BG = jnp.where(state.done_BG, static.pad_id, drawn.token)
-    write = lambda row_BGT, value_BG: jax.lax.dynamic_update_slice_in_dim(  # noqa: E731
-        row_BGT, jnp.where(state.done_BG, 0, value_BG)[:, :, None], state.step, axis=2
-    )
-    ended_BG = functools.reduce(jnp.logical_or, [drawn.token == eos_id for eos_id in static.eos_ids])
-    return state._replace(
-        step=state.step + 1,
-        done_BG=state.done_BG | ended_BG,
-        last_token_BG=token_BG,
-        token_BGT=jax.lax.dynamic_update_slice_in_dim(state.token_BGT, token_BG[:, :, None], state.step, axis=2),
-        logprob_BGT=write(state.logprob_BGT, drawn.logprob),
-        truncated_logprob_BGT=write(state.truncated_logprob_BGT, drawn.truncated_logprob),
-        length_BG=state.length_BG + ~state.done_BG,
-    )
-
-
-@functools.partial(jax.jit, static_argnames="static")
-def start(
-    params: Any,
-    prompt_BP: Int[Array, "B P"],
-    length_B: Int[Array, "B"],
-    real_B: Bool[Array, "B"],
-    key: jax.Array,
-    *,
-    static: _Static,
-) -> tuple[decoder.PromptCache, DecodeState]:
-    """Runs the prompts and draws every completion's first token.
-
-    Args:
-        params: Parameters of the policy.
-        prompt_BP: Prompt ids, right-padded.
-        length_B: Their lengths.
-        real_B: False for prompts that only fill up the batch; their completions count as ended.
-        key: PRNG key of this call of ``generate``.
-        static: What the computation is compiled for.
-
-    Returns:
-        The prompts' cache and the state after one token.
-    """
-    spec, G, T = static.spec, static.sampling.completions_per_prompt, static.sampling.max_new_tokens
-    B = prompt_BP.shape[0]
-    hidden_BD, prompt_cache = decoder.prefill(params, spec, prompt_BP, length_B, record_experts=static.record_experts)
-    rows = lambda array: rules.shard(array, rules.BATCH, *(None,) * (array.ndim - 1))  # noqa: E731
-    state = DecodeState(
-        step=jnp.int32(0),
-        done_BG=rows(jnp.broadcast_to(~real_B[:, None], (B, G))),
-        last_token_BG=rows(jnp.zeros((B, G), jnp.int32)),
-        token_BGT=rows(jnp.full((B, G, T), static.pad_id, jnp.int32)),
-        logprob_BGT=rows(jnp.zeros((B, G, T), jnp.float32)),
-        truncated_logprob_BGT=rows(jnp.zeros((B, G, T), jnp.float32)),
-        length_BG=rows(jnp.zeros((B, G), jnp.int32)),
-        cache=decoder.empty_cache(spec, B, G, T, record_experts=static.record_experts),
-    )
-    hidden_BGD = jnp.broadcast_to(hidden_BD[:, None], (B, G, spec.d_model))
-    return prompt_cache, _record(state, hidden_BGD, params, key, static)
-
-
-@functools.partial(jax.jit, static_argnames="static", donate_argnames="state")
-def advance(
-    params: Any,
-    prompt_cache: decoder.PromptCache,
-    state: DecodeState,
-    until: Int[Array, ""],
-    key: jax.Array,
-    *,
-    static: _Static,
-) -> DecodeState:
-    """Draws tokens until ``until`` of them exist or every completion has ended.
-
-    Args:
-        params: Parameters of the policy.
-        prompt_cache: From ``start``.
-        state: State so far; its buffers are reused.
-        until: Step to stop at, at most T.
-        key: The key that was given to ``start``.
-        static: What the computation is compiled for.
-
-    Returns:
-        The new state.
-    """
-
-    def unfinished(state: DecodeState) -> Bool[Array, ""]:
-        return (state.step < until) & ~jnp.all(state.done_BG)
-
-    def body(state: DecodeState) -> DecodeState:
-        hidden_BGD, cache = decoder.decode_step(
-            params, static.spec, state.last_token_BG, state.step - 1, prompt_cache, state.cache
-        )
-        return _record(state._replace(cache=cache), hidden_BGD, params, key, static)
-
-    return jax.lax.while_loop(unfinished, body, state)
+    stops_SV: Int[Array, "S V"] | None
 
 
 def _recorded(prompts: decoder.PromptCache, state: DecodeState) -> tuple[np.ndarray, np.ndarray] | None:
@@ -183,6 +49,7 @@ class JaxEngine:
         batch_completions: int,
         chunk_tokens: int = 16,
         record_experts: bool = False,
+        tokenizer: Tokenizer | None = None,
     ) -> None:
         """Makes an engine without parameters; ``sync`` brings them.
 
@@ -193,6 +60,7 @@ class JaxEngine:
             batch_completions: Completions that are sampled at once, at most; fewer where all prompts need fewer.
             chunk_tokens: Tokens between two looks at which groups have ended.
             record_experts: Groups come with the experts that their tokens visited.
+            tokenizer: Finds stop texts; needed where there are any.
 
         Raises:
             ValueError: if there is no id that ends a completion.
@@ -202,12 +70,14 @@ class JaxEngine:
         self._spec, self._eos_ids, self._pad_id = spec, eos_ids, pad_id
         self._batch_completions, self._chunk_tokens = batch_completions, chunk_tokens
         self._record_experts = record_experts
+        self._tokenizer = tokenizer
+        self._stop_tables: dict[tuple[str, ...], jax.Array] = {}
         self._params: Any = None
         self._version = -1
 
-    def static(self, sampling: SamplingParams) -> _Static:
+    def static(self, sampling: SamplingParams) -> Static:
         """What the programs are compiled for when drawing so."""
-        return _Static(self._spec, sampling, self._eos_ids, self._pad_id, self._record_experts)
+        return Static(self._spec, sampling, self._eos_ids, self._pad_id, self._record_experts)
 
     def sync(self, params: Any, version: int) -> None:
         """Takes new parameters (shared with the trainer, not copied)."""
@@ -220,11 +90,37 @@ class JaxEngine:
 
         The last batch is filled up to the shape of the others; what fills it is not returned.
         """
+        # Bound here: a sync() while groups are still being handed out concerns later calls only.
+        return self._generate(self._policy(prompts, sampling), prompts, sampling, key)
+
+    def stream(
+        self, prompt: Sequence[int], *, sampling: SamplingParams, key: jax.Array
+    ) -> Iterator[tuple[list[int], FinishReason | None]]:
+        """Samples one completion and shows it after every chunk of tokens.
+
+        Args:
+            prompt: Token ids of the prompt.
+            sampling: How to draw; one completion for the prompt.
+            key: PRNG key; ``generate`` draws the same completion with it.
+
+        Returns:
+            The ids so far, and why the completion ended, or None as long as it goes on.
+        """
+        assert sampling.completions_per_prompt == 1, "only one completion can be shown as it comes"
+        policy, filled = self._policy([prompt], sampling), [prompt] * rules.batch_shards()
+        for _, state in self._states(policy, filled, 1, sampling, jax.random.fold_in(key, 0)):
+            finish = _finish_BG(state, sampling)[0, 0]
+            token_T, length = np.asarray(state.token_BGT)[0, 0], np.asarray(state.length_BG)[0, 0]
+            yield token_T[:length].tolist(), None if finish == _GOES_ON else FinishReason(int(finish))
+
+    def _policy(self, prompts: Sequence[Sequence[int]], sampling: SamplingParams) -> _Policy:
         assert self._params is not None, "sync() comes before generate()"
         assert all(len(prompt) > 0 for prompt in prompts), "a prompt has no token to predict from"
-        # Bound here: a sync() while groups are still being handed out concerns later calls only.
-        policy = _Policy(self._params, self._version)
-        return self._generate(policy, prompts, sampling, key)
+        stops = sampling.stop
+        if stops and stops not in self._stop_tables:
+            assert self._tokenizer is not None, "stop texts are found by the bytes of the tokenizer's tokens"
+            self._stop_tables[stops] = mesh.put(stop_table(self._tokenizer, stops, self._spec.vocab_size))
+        return _Policy(self._params, self._version, self._stop_tables.get(stops))
 
     def _generate(
         self, policy: _Policy, prompts: Sequence[Sequence[int]], sampling: SamplingParams, key: jax.Array
@@ -247,24 +143,14 @@ class JaxEngine:
         sampling: SamplingParams,
         key: jax.Array,
     ) -> Iterator[FinishedGroup]:
-        static = self.static(sampling)
-        prompt_BP, length_B = right_padded(prompts, length_bucket(max(map(len, prompts))), self._pad_id)
-        real_B = np.arange(len(prompts)) < real
-        on_mesh = [mesh.put(array, rules.RULES[rules.BATCH]) for array in (prompt_BP, length_B, real_B)]
-        prompt_cache, state = start(policy.params, *on_mesh, key, static=static)
         waiting = set(range(real))
-        until = 0
-        while waiting:
-            until = min(until + self._chunk_tokens, sampling.max_new_tokens)
-            state = advance(policy.params, prompt_cache, state, jnp.int32(until), key, static=static)
-            done_BG = np.asarray(state.done_BG)
-            last = until == sampling.max_new_tokens
-            ended = sorted(waiting) if last else [b for b in sorted(waiting) if done_BG[b].all()]
+        for prompt_cache, state in self._states(policy, prompts, real, sampling, key):
+            finish_BG = _finish_BG(state, sampling)
+            ended = [b for b in sorted(waiting) if (finish_BG[b] != _GOES_ON).all()]
             if not ended:
                 continue
             drawn = jax.device_get(state._replace(cache=None))
             choices = _recorded(prompt_cache, state)
-            finish_BG = np.where(done_BG, FinishReason.STOP, FinishReason.LENGTH).astype(np.int32)
             for b in ended:
                 waiting.remove(b)
                 prompt_choice, choice = (None, None) if choices is None else (part[b] for part in choices)
@@ -279,3 +165,35 @@ class JaxEngine:
                     None if prompt_choice is None else prompt_choice[: len(prompts[b])],
                     choice,
                 )
+
+    def _states(
+        self,
+        policy: _Policy,
+        prompts: Sequence[Sequence[int]],
+        real: int,
+        sampling: SamplingParams,
+        key: jax.Array,
+    ) -> Iterator[tuple[decoder.PromptCache, DecodeState]]:
+        """The state after every chunk of tokens until all have ended; each is gone once the next one is asked for."""
+        static = self.static(sampling)
+        prompt_BP, length_B = right_padded(prompts, length_bucket(max(map(len, prompts))), self._pad_id)
+        real_B = np.arange(len(prompts)) < real
+        on_mesh = [mesh.put(array, rules.RULES[rules.BATCH]) for array in (prompt_BP, length_B, real_B)]
+        prompt_cache, state = start(policy.params, *on_mesh, key, static=static, stops_SV=policy.stops_SV)
+        until, ended = 0, False
+        while not ended:
+            until = min(until + self._chunk_tokens, sampling.max_new_tokens)
+            state = advance(
+                policy.params, prompt_cache, state, jnp.int32(until), key, static=static, stops_SV=policy.stops_SV
+            )
+            ended = bool((_finish_BG(state, sampling) != _GOES_ON).all())
+            yield prompt_cache, state
+
+
+_GOES_ON = -1
+
+
+def _finish_BG(state: DecodeState, sampling: SamplingParams) -> Int[np.ndarray, "B G"]:
+    """``FinishReason`` of each completion, or ``_GOES_ON``."""
+    unfinished = FinishReason.LENGTH if int(state.step) == sampling.max_new_tokens else _GOES_ON
+    return np.where(np.asarray(state.done_BG), FinishReason.STOP, unfinished).astype(np.int32)

@@ -14,7 +14,7 @@ class Drawn(NamedTuple):
 
     Attributes:
         token: Ids.
-        logprob: Natural log-probability at the temperature, before truncation.
+        logprob: Natural log-probability at the temperature, before truncation; 0 at temperature 0.
         truncated_logprob: The same after truncation to top-k and top-p.
     """
 
@@ -26,12 +26,12 @@ class Drawn(NamedTuple):
 def draw(
     logits_BGV: Float[Array, "B G V"], key: jax.Array, *, temperature: float, top_k: int = 0, top_p: float = 1.0
 ) -> Drawn:
-    """Samples from softmax(logits / temperature), optionally truncated.
+    """Samples from softmax(logits / temperature), optionally truncated; at temperature 0 from its limit.
 
     Args:
         logits_BGV: Raw logits.
         key: PRNG key of this step.
-        temperature: Positive.
+        temperature: 0 or more; 0 takes the likeliest token, the first of equals.
         top_k: Keep the k likeliest tokens; 0 is off.
         top_p: Keep the smallest set of likeliest tokens that holds this probability; 1 is off.
 
@@ -39,7 +39,11 @@ def draw(
         Tokens and both log-probabilities.
     """
     # Truncation sorts the vocabulary, so a decode step's few logits are gathered first.
-    logits_BGV = rules.shard(logits_BGV.astype(jnp.float32), rules.BATCH, None, None) / temperature
+    logits_BGV = rules.shard(logits_BGV.astype(jnp.float32), rules.BATCH, None, None)
+    if temperature == 0:
+        certain_BG = jnp.zeros_like(logits_BGV[:, :, 0])
+        return Drawn(jnp.argmax(logits_BGV, axis=-1).astype(jnp.int32), certain_BG, certain_BG)
+    logits_BGV = logits_BGV / temperature
     top_BG1 = jnp.max(logits_BGV, axis=-1, keepdims=True)
     logits_BGV = logits_BGV - top_BG1
     log_total_BG = jnp.log(jnp.sum(jnp.exp(logits_BGV), axis=-1))

@@ -9,6 +9,7 @@ import numpy as np
 from grpo_jax.config import RunConfig
 from grpo_jax.data.tokenizer import build_tokenizer
 from grpo_jax.models import spec as spec_lib
+from grpo_jax.models.moe import choice_dtype
 from grpo_jax.models.presets import PRESETS, preset_of
 from grpo_jax.models.spec import ModelSpec
 from grpo_jax.rollout.engine import Rollout, length_bucket
@@ -66,14 +67,14 @@ def lower_step(recipe: Recipe, config: RunConfig, spec: ModelSpec) -> LoweredSte
         The programs and the shapes between them.
     """
     state = jax.eval_shape(recipe.init, abstract_params(spec))
-    rollout, outcome = _full_batch(config)
+    rollout, outcome = _full_batch(config, spec)
     prepare = jax.jit(lambda state: recipe.prepare(state, rollout, outcome, 1)[0]).lower(state)
     batch = prepare.out_info
     update = jax.jit(recipe.update, donate_argnums=0).lower(state, batch)
     return LoweredStep(state, batch, prepare, update)
 
 
-def _full_batch(config: RunConfig) -> tuple[Rollout, Outcome]:
+def _full_batch(config: RunConfig, spec: ModelSpec) -> tuple[Rollout, Outcome]:
     """A batch in which every row has its full length; its arrays are views of single numbers and take no memory."""
     B, G = config.rollout.prompts_per_step, config.rollout.completions_per_prompt
     P, T = length_bucket(config.data.max_prompt_tokens), config.rollout.max_new_tokens
@@ -87,6 +88,11 @@ def _full_batch(config: RunConfig) -> tuple[Rollout, Outcome]:
         finish_BG=full(np.int32(0), B, G),
         policy_version=0,
     )
+    if config.algorithm.router_replay and spec.experts:
+        first, each = choice_dtype(spec.experts)(0), (spec.routed_layers, spec.experts.per_token)
+        rollout = rollout._replace(
+            prompt_choice_BPLA=full(first, B, P, *each), choice_BGTLA=full(first, B, G, T, *each)
+        )
     reward_BG = full(np.float32(0), B, G)
     part_BGK = full(np.float32(0), B, G, len(config.verifier.rewards))
     return rollout, Outcome(reward_BG, part_BGK, full(np.bool_(True), B, G))

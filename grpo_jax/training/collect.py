@@ -10,6 +10,7 @@ import jax
 import numpy as np
 from jaxtyping import Bool, Float
 
+from grpo_jax.data.stops import before_stop
 from grpo_jax.data.tokenizer import Tokenizer
 from grpo_jax.records import Completion, FinishReason, Problem, Verdict
 from grpo_jax.rollout.engine import Engine, FinishedGroup, Rollout, SamplingParams, assemble
@@ -144,7 +145,7 @@ def collect(
     prompts = [tokenizer.encode_prompt(problem.prompt) for problem in problems]
     finished: list[tuple[FinishedGroup, list[str], list[concurrent.futures.Future[Verdict]]]] = []
     for group in engine.generate(prompts, sampling=sampling, key=key):
-        completions = _completions(group, tokenizer)
+        completions = decoded(group, tokenizer, sampling.stop)
         futures = [judge.submit(problems[group.index], completion) for completion in completions]
         finished.append((group, [completion.text for completion in completions], futures))
     generated = time.perf_counter()
@@ -200,9 +201,20 @@ def collect_active(
     return gathered(chosen, pad_id, *seconds), gathered(groups, pad_id, *seconds), len(drawn)
 
 
-def _completions(group: FinishedGroup, tokenizer: Tokenizer) -> list[Completion]:
+def decoded(group: FinishedGroup, tokenizer: Tokenizer, stops: Sequence[str]) -> list[Completion]:
+    """Turns a group's tokens into completions as a verifier sees them.
+
+    Args:
+        group: A finished group.
+        tokenizer: Its tokenizer.
+        stops: Texts that may have ended a completion.
+
+    Returns:
+        One completion for each of the group.
+    """
+    text = lambda token_T: before_stop(tokenizer.decode(token_T.tolist()), stops)  # noqa: E731
     return [
-        Completion(tokenizer.decode(token_T[:length].tolist()), int(length), FinishReason(int(finish)))
+        Completion(text(token_T[:length]), int(length), FinishReason(int(finish)))
         for token_T, length, finish in zip(group.token_GT, group.length_G, group.finish_G, strict=True)
     ]
 

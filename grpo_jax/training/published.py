@@ -9,6 +9,7 @@ import jax
 
 from grpo_jax.config import ModelConfig
 from grpo_jax.data.gguf_tokenizer import open_gguf
+from grpo_jax.data.installed import located
 from grpo_jax.models.gguf import GGUFTensors, config_of
 from grpo_jax.models.huggingface import spec_from_huggingface
 from grpo_jax.models.huggingface.peft import lora_of
@@ -35,7 +36,7 @@ def open_published(path: Path) -> Published:
     """Opens a folder of safetensors files, or a GGUF file.
 
     Args:
-        path: A folder with ``config.json``, or a ``.gguf`` file.
+        path: A folder with ``config.json``, a ``.gguf`` file, or the name of an installed model.
 
     Returns:
         The model.
@@ -43,6 +44,7 @@ def open_published(path: Path) -> Published:
     Raises:
         ValueError: if it is neither, or cannot be read.
     """
+    path = located(str(path))
     if path.suffix == ".gguf":
         reader = open_gguf(path)
         return Published(config_of(reader), GGUFTensors(reader))
@@ -69,7 +71,7 @@ def open_policy(config: ModelConfig, vocab_size: int) -> tuple[Published | None,
         spec = from_config(config, vocab_size)
     else:
         try:
-            published = open_published(Path(config.path))
+            published = open_published(located(config.path))
         except (ValueError, OSError) as error:
             raise ValueError(
                 f"config.model.path: got {config.path!r}: {error} Models are not fetched by their name on a hub: "

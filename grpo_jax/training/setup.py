@@ -9,6 +9,7 @@ from grpo_jax.config import ConfigError, RunConfig
 from grpo_jax.data.files import listed_error
 from grpo_jax.data.loader import DemonstrationLoader
 from grpo_jax.data.splits import SPLITS
+from grpo_jax.data.stops import stop_table
 from grpo_jax.data.tasks import Task, build_task, check_prompt_lengths, without
 from grpo_jax.data.tokenizer import Tokenizer, build_tokenizer
 from grpo_jax.models.spec import ModelSpec
@@ -69,6 +70,7 @@ def build(config: RunConfig) -> Parts:
             check_batches(config)
             experts.check(config, spec)
             recipe_lib.abstract_params(spec)
+        _check_stops(config, tokenizer, spec.vocab_size)
         if config.cold_start.steps > 0:
             next(demonstrations(config, task, tokenizer))
     except (ValueError, OSError) as error:
@@ -113,6 +115,13 @@ def demonstrations(config: RunConfig, task: Task, tokenizer: Tokenizer) -> Demon
     """The stream of worked examples for the cold start."""
     row_tokens = config.data.max_prompt_tokens + config.rollout.max_new_tokens
     return DemonstrationLoader(task, tokenizer, config.cold_start.batch_size, config.seed, row_tokens)
+
+
+def _check_stops(config: RunConfig, tokenizer: Tokenizer, vocab_size: int) -> None:
+    try:
+        stop_table(tokenizer, config.rollout.stop, vocab_size)
+    except ValueError as error:
+        raise ConfigError(f"config.rollout.stop: {error}") from error
 
 
 def check_batches(config: RunConfig) -> None:

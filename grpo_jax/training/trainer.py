@@ -79,7 +79,12 @@ class Trainer:
         """How this run draws, for training and evaluation alike."""
         rollout: RolloutConfig = self.config.rollout
         return SamplingParams(
-            completions_per_prompt, rollout.max_new_tokens, rollout.temperature, rollout.top_k, rollout.top_p
+            completions_per_prompt,
+            rollout.max_new_tokens,
+            rollout.temperature,
+            rollout.top_k,
+            rollout.top_p,
+            rollout.stop,
         )
 
     def _cold_start_phase(self) -> Phase:

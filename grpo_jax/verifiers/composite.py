@@ -156,7 +156,7 @@ class PerProblem:
 
 
 VERIFIERS: Mapping[RewardName, Callable[[VerifierConfig], Verifier]] = {
-    "numeric": lambda _: NumericVerifier(),
+    "numeric": lambda config: NumericVerifier(config.numeric.extraction),
     "math": lambda config: MathematicsVerifier(config.math),
     "code": code_verifier,
     "lint": lint_verifier,

@@ -73,7 +73,25 @@ def extract_answer(completion: Completion) -> Extraction:
         return Extraction(None, "no answer block")
     if unclosed_think or shown[end + len(ANSWER_CLOSE) :].strip():
         return Extraction(None, "text after the answer block")
-    answer = shown[start + len(ANSWER_OPEN) : end].strip()
+    return _bounded(shown[start + len(ANSWER_OPEN) : end])
+
+
+def extract_whole(completion: Completion) -> Extraction:
+    """Takes the whole text of a finished completion for its answer.
+
+    Args:
+        completion: The completion; a truncated one has no answer.
+
+    Returns:
+        The answer, or the reason why there is none: ``"truncated"``, ``"empty answer"`` or ``"answer too long"``.
+    """
+    if completion.finish == FinishReason.LENGTH:
+        return Extraction(None, "truncated")
+    return _bounded(completion.text)
+
+
+def _bounded(text: str) -> Extraction:
+    answer = text.strip()
     if not answer:
         return Extraction(None, "empty answer")
     if len(answer) > MAX_ANSWER_CHARACTERS:

@@ -2,9 +2,10 @@
 
 import fractions
 import re
+from typing import Literal
 
 from grpo_jax.records import Completion, Problem, Verdict
-from grpo_jax.verifiers.extract import extract_answer
+from grpo_jax.verifiers.extract import extract_answer, extract_whole
 
 # Below the smallest limit that Python can be given for int() of a text (640 digits).
 MAX_NUMBER_CHARACTERS = 500
@@ -45,7 +46,15 @@ def parse_number(text: str) -> fractions.Fraction | None:
 
 
 class NumericVerifier:
-    """Reward 1 if the answer block holds exactly the reference number, else 0."""
+    """Reward 1 if the answer is exactly the reference number, else 0."""
+
+    def __init__(self, extraction: Literal["answer_block", "whole"] = "answer_block") -> None:
+        """Chooses the extraction.
+
+        Args:
+            extraction: Where the answer is looked for: in the block at the end, or in the whole text.
+        """
+        self._extract = extract_whole if extraction == "whole" else extract_answer
 
     def reference_fault(self, problem: Problem, /) -> str:
         """Says so where ``problem.answer`` is not an exact number."""
@@ -58,7 +67,7 @@ class NumericVerifier:
 
         Args:
             problem: Its ``answer`` must be a number that ``parse_number`` reads.
-            completion: Judged by its answer block; a truncated one is never right.
+            completion: Judged by its answer block or its whole text; a truncated one is never right.
 
         Returns:
             A verdict with ``error`` set if the reference is no number, since the completion cannot
@@ -67,7 +76,7 @@ class NumericVerifier:
         expected = parse_number(problem.answer.strip())
         if expected is None:
             return Verdict(0.0, correct=False, parsed=None, reason=self.reference_fault(problem), error=True)
-        answer, reason = extract_answer(completion)
+        answer, reason = self._extract(completion)
         if answer is None:
             return Verdict(0.0, correct=False, parsed=None, reason=reason)
         number = parse_number(answer)

@@ -62,7 +62,7 @@ def in_pairs(matrix, heads):
     return np.stack([rows[:, 0], rows[:, 1]], axis=2).reshape(matrix.shape)
 
 
-def write(folder, family="llama", *, quantized=None, extra=None, without=(), metadata=None):
+def write(folder, family="llama", *, quantized=None, extra=None, without=(), metadata=None, tokenizer=False):
     spec, path = SPECS[family], folder / "model.gguf"
     params = random_params(spec)
     writer = gguf.GGUFWriter(path, family)
@@ -89,6 +89,8 @@ def write(folder, family="llama", *, quantized=None, extra=None, without=(), met
         matrix = array.ndim == 2 and quantized is not None
         tensors[gguf_name(name)] = (stored, quantized) if matrix else stored
     tensors = {name: value for name, value in tensors.items() if name not in without} | (extra or {})
+    if tokenizer:
+        gguf_files.add_tokenizer(writer)
     gguf_files.finish(writer, tensors)
     return open_gguf(path), params
 

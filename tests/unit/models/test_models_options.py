@@ -124,5 +124,5 @@ def test_a_latent_cache_holds_one_vector_per_token():
     assert cache.key_LBGKTC.shape == (3, 2, 3, 1, 4, 7)
     assert cache.value_LBGKTC.size == 0
     plain = decoder.empty_cache(dataclasses.replace(SPEC, compute_dtype="bfloat16"), 2, 3, 4)
-    assert {array.shape for array in plain} == {(1, 2, 3, 1, 4, 4)}
-    assert {array.dtype for array in plain} == {jnp.dtype("bfloat16")}
+    assert {array.shape for array in plain[:2]} == {(1, 2, 3, 1, 4, 4)}
+    assert {array.dtype for array in plain[:2]} == {jnp.dtype("bfloat16")}

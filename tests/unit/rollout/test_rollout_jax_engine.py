@@ -145,6 +145,95 @@ def test_sampler_logprobs_are_the_trainers_in_every_family(name):
     np.testing.assert_allclose(rollout.logprob_BGT[mask_BGT], wanted_BGT[mask_BGT], rtol=0, atol=2e-5)
 
 
+class Letters:
+    """Ids 0 to 15 are the letters from a on; 12 to 15 are pairs of them."""
+
+    vocab_size, pad_id, bos_id, eos_ids = 16, 3, None, EOS_IDS
+    texts = (*"abcdefghijkl", "ab", "ba", "ae", "ca")
+
+    def encode(self, text):
+        return [ord(letter) - ord("a") for letter in text]
+
+    encode_prompt = encode
+
+    def decode(self, ids):
+        return "".join(self.texts[index] for index in ids)
+
+    def token_bytes(self):
+        return [text.encode() for text in self.texts]
+
+
+STOPS = ("aba", "e", "ca", "ii")
+
+
+def ends_of(token_BGT, eos_ids, stops):
+    """Lengths by the definition, and which completions ended: the first token that ends one, or the limit."""
+    length_BG = np.full(token_BGT.shape[:2], token_BGT.shape[2])
+    ended_BG = np.zeros(token_BGT.shape[:2], bool)
+    for index in np.ndindex(*length_BG.shape):
+        ids = token_BGT[index].tolist()
+        for count in range(1, len(ids) + 1):
+            text = Letters().decode(ids[:count])
+            if ids[count - 1] in eos_ids or any(stop in text for stop in stops):
+                length_BG[index], ended_BG[index] = count, True
+                break
+    return length_BG, ended_BG
+
+
+STOPPING = SamplingParams(completions_per_prompt=6, max_new_tokens=8, stop=STOPS)
+
+
+def stopped(eos_ids=EOS_IDS, sampling=STOPPING):
+    engine = JaxEngine(SPEC, eos_ids=eos_ids, pad_id=3, batch_completions=24, chunk_tokens=5, tokenizer=Letters())
+    engine.sync(on_mesh(PARAMS), 0)
+    return sample(engine, PROMPTS[:4], sampling)[0]
+
+
+def test_completions_end_with_the_token_that_completes_a_stop():
+    rollout = stopped()
+    assert_trainer_agrees(rollout)
+    # The noise of a row does not depend on what has ended: nothing else differs.
+    whole_BGT = stopped((99,), dataclasses.replace(STOPPING, stop=())).token_BGT
+    length_BG, ended_BG = ends_of(whole_BGT, EOS_IDS, STOPS)
+    np.testing.assert_array_equal(rollout.length_BG, length_BG)
+    np.testing.assert_array_equal(rollout.finish_BG == FinishReason.STOP, ended_BG)
+    np.testing.assert_array_equal(rollout.token_BGT, np.where(rollout.mask_BGT, whole_BGT, 3))
+    assert (length_BG < ends_of(whole_BGT, EOS_IDS, ())[0]).sum() > 5, "stops end what nothing else would"
+    last_BG = np.take_along_axis(rollout.token_BGT, length_BG[:, :, None] - 1, axis=2)[:, :, 0]
+    by_stop_BG = ended_BG & ~np.isin(last_BG, EOS_IDS)
+    assert (by_stop_BG & (length_BG == 8)).any(), "a stop with the last token is no truncation"
+    assert (by_stop_BG & ~np.isin(last_BG, (4, 14, 15))).any(), "a stop over several tokens"
+    with jax.set_mesh(make_mesh(data=2, tensor=2)):
+        np.testing.assert_array_equal(stopped().token_BGT, rollout.token_BGT)
+
+
+def test_one_completion_is_shown_as_it_comes():
+    sampling = SamplingParams(completions_per_prompt=1, max_new_tokens=12, stop=("aba",))
+    with jax.set_mesh(make_mesh(data=2)):
+        engine = JaxEngine(SPEC, eos_ids=EOS_IDS, pad_id=3, batch_completions=2, chunk_tokens=5, tokenizer=Letters())
+        engine.sync(on_mesh(PARAMS), 0)
+        endings = set()
+        for seed in range(8):
+            key = jax.random.key(seed)
+            shown = list(engine.stream(PROMPTS[1], sampling=sampling, key=key))
+            [group] = engine.generate(PROMPTS[1:2], sampling=sampling, key=key)
+            ids, finish = shown[-1]
+            assert ids == group.token_GT[0, : group.length_G[0]].tolist()
+            assert finish == group.finish_G[0]
+            assert [(ids[:count], None) for count in (5, 10)][: len(shown) - 1] == shown[:-1]
+            endings.add((len(shown), finish))
+        assert {FinishReason.STOP, FinishReason.LENGTH} == {finish for _, finish in endings}
+        assert len({count for count, _ in endings}) > 1
+
+
+def test_temperature_0_takes_the_likeliest_tokens():
+    sampling = SamplingParams(completions_per_prompt=2, max_new_tokens=5, temperature=0.0)
+    rollout, _ = sample(make_engine(eos_ids=(99,)), [PROMPTS[3]], sampling)
+    wanted = likeliest_continuations(PROMPTS[3], 5)
+    np.testing.assert_array_equal(rollout.token_BGT[0], [wanted, wanted])
+    np.testing.assert_array_equal(rollout.logprob_BGT, 0)
+
+
 def test_completions_end_at_any_end_of_sequence_and_at_the_limit():
     rollout, _ = sampled()
     T = rollout.token_BGT.shape[2]
@@ -351,5 +440,8 @@ def test_misuse_is_refused():
     with pytest.raises(ValueError, match="eos_ids: got none, wanted at least one id that ends a completion"):
         JaxEngine(SPEC, eos_ids=(), pad_id=0, batch_completions=4)
     engine = JaxEngine(SPEC, eos_ids=EOS_IDS, pad_id=0, batch_completions=4)
+    stopping = dataclasses.replace(SAMPLING, stop=("a",))
+    with pytest.raises(AssertionError, match="stop texts are found by the bytes of the tokenizer's tokens"):
+        make_engine().generate(PROMPTS, sampling=stopping, key=KEY)
     with pytest.raises(AssertionError, match=r"sync\(\) comes before generate\(\)"):
         list(engine.generate(PROMPTS, sampling=SAMPLING, key=KEY))

@@ -6,6 +6,7 @@ import pytest
 
 from grpo_jax.config import RunConfig, from_nested
 from grpo_jax.forensics.static import device_bytes
+from grpo_jax.models.spec import Experts
 from grpo_jax.parallel import mesh
 from grpo_jax.training.abstract import abstract_spec, lower_step
 from grpo_jax.training.recipe import init_sharded
@@ -63,3 +64,12 @@ def test_a_batch_of_the_greatest_lengths_takes_no_memory():
     tracemalloc.stop()
     assert device_bytes(batch) > 2**29
     assert peak < 2**27
+
+
+def test_recorded_experts_are_part_of_a_batch_that_replays_them():
+    config = from_nested(RunConfig, SMALL | {"algorithm": {"micro_batch_completions": 8, "router_replay": True}})
+    spec = dataclasses.replace(abstract_spec(config), num_layers=3, experts=Experts(4, 2, 8, first_dense_layers=1))
+    batch = lower_step(RECIPES["grpo"](config, spec), config, spec).batch
+    choice = batch.micro_batches.rows.choice_NSLA
+    # Two micro-batches of 8 rows of 8 + 32 tokens, in two layers with experts of which a token visits two.
+    assert (choice.shape, choice.dtype) == ((2, 8, 40, 2, 2), "uint8")

@@ -68,10 +68,12 @@ class Judge:
         return future
 
 
-def collected(texts: Sequence[Sequence[str]]) -> tuple[collect_lib.Collected, list[str], Judge]:
+def collected(
+    texts: Sequence[Sequence[str]], stop: tuple[str, ...] = ()
+) -> tuple[collect_lib.Collected, list[str], Judge]:
     log: list[str] = []
     judge = Judge(log)
-    sampling = SamplingParams(len(texts[0]), 6)
+    sampling = SamplingParams(len(texts[0]), 6, stop=stop)
     batch = collect_lib.collect(
         ScriptedEngine(texts, log), judge, TOKENIZER, PROBLEMS, sampling=sampling, key=jax.random.key(0)
     )
@@ -88,6 +90,13 @@ def test_groups_come_back_in_the_order_of_their_problems() -> None:
     assert batch.rollout.policy_version == 7
     assert [c.finish for c in judge.seen[:2]] == [FinishReason.STOP, FinishReason.LENGTH]
     assert [c.length_tokens for c in judge.seen[:2]] == [2, 6]
+
+
+def test_what_is_judged_ends_before_the_stop_text() -> None:
+    batch, _, judge = collected([["0-1", "1"], ["2+/", "2/+"], [".", "5"]], stop=("/", "-"))
+    assert batch.text_BG == [["0", "1"], ["2+", "2"], [".", "5"]]
+    assert sorted(completion.text for completion in judge.seen) == [".", "0", "1", "2", "2+", "5"]
+    assert [c.length_tokens for c in judge.seen if c.text in ("0", "1")] == [4, 2], "the stop counts as sampled"
 
 
 def test_a_group_is_judged_before_the_next_is_generated() -> None:

@@ -92,3 +92,9 @@ def test_malformed_rows_are_named_with_their_numbers(tmp_path: Path) -> None:
 def test_a_file_has_no_worked_examples(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"config\.cold_start\.steps.*no worked examples"):
         setup.build(config(data=file(tmp_path, ROWS), cold_start={"steps": 1}))
+
+
+def test_a_stop_that_the_tokenizer_cannot_write_is_refused() -> None:
+    assert setup.build(config(rollout={"stop": ("=",)})).config.rollout.stop == ("=",)
+    with pytest.raises(ConfigError, match=r"config\.rollout\.stop: '\\n' would never be found: the characters tok"):
+        setup.build(config(rollout={"stop": ("\n",)}))

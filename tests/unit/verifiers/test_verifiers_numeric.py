@@ -152,3 +152,29 @@ def test_no_text_beyond_the_caps_reaches_int(monkeypatch):
     monkeypatch.setattr(numeric.fractions, "Fraction", lambda _: pytest.fail("a number was built"))
     assert parse_number("9" * 1_000_000) is None
     assert parse_number("1e999999999") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "correct", "reason"),
+    [
+        ("87", True, "equal"),
+        (" 87 ", True, "equal"),
+        ("87.0", True, "equal"),
+        ("78", False, "not equal"),
+        ("87 78", False, "not a number"),
+        ("87 (the larger)", False, "not a number"),
+        ("max(12,87)", False, "not a number"),
+        ("88-1", False, "not a number"),
+        ("<answer>87</answer>", False, "not a number"),
+        (" ", False, "empty answer"),
+        ("8" * 10_001, False, "answer too long"),
+    ],
+)
+def test_a_whole_text_is_the_number_and_nothing_else(text, correct, reason):
+    verdict = NumericVerifier("whole")(Problem("p", "max(12,87)=", "87"), Completion(text, 9, FinishReason.STOP))
+    assert (verdict.correct, verdict.reward, verdict.reason) == (correct, float(correct), reason)
+
+
+def test_a_whole_text_that_was_cut_off_is_never_right():
+    verdict = NumericVerifier("whole")(Problem("p", "max(12,87)=", "87"), Completion("87", 9, FinishReason.LENGTH))
+    assert (verdict.correct, verdict.reason) == (False, "truncated")

@@ -1,9 +1,7 @@
-"""Models where they are stored: published folders, GGUF files, checkpoints of parameters, and runs."""
+"""Whatever holds a model: published folders, GGUF files, run folders and converted checkpoints."""
 
 import contextlib
-import functools
-import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,49 +10,33 @@ import numpy as np
 from jax.sharding import NamedSharding
 
 from grpo_jax.config import RunConfig, from_nested
-from grpo_jax.data.gguf_tokenizer import from_gguf, open_gguf
-from grpo_jax.data.publication import published_files, write_files
 from grpo_jax.data.tokenizer import build_tokenizer
 from grpo_jax.io.checkpoint import Checkpoints
 from grpo_jax.io.run_folder import RunFolder
 from grpo_jax.models.adapters import merged
 from grpo_jax.models.architecture import published_config
-from grpo_jax.models.gguf import GGUFTensors, config_of
 from grpo_jax.models.huggingface import leaf_sources, published_tensors, spec_from_huggingface
 from grpo_jax.models.parameters import Parameters
-from grpo_jax.models.safetensors import CONFIG, INDEX, SINGLE, SafetensorsFolder, read_config
+from grpo_jax.models.safetensors import CONFIG, INDEX, SINGLE, read_config
 from grpo_jax.models.spec import ModelSpec
 from grpo_jax.models.weights import PublishedTensors, check_names, load_params
 from grpo_jax.training import cold_start
-from grpo_jax.training.published import open_policy
+from grpo_jax.training.published import open_policy, open_published
 from grpo_jax.training.recipe import abstract_params
 from grpo_jax.training.trainer import RECIPES
 
-PARAMS = Path("checkpoints", "params")
-"""Where a folder has a checkpoint of parameters alone."""
-
-TOKENIZER_FILES = (
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "chat_template.jinja",
-    "generation_config.json",
-    "tokenizer.model",
-    "vocab.json",
-    "merges.txt",
-)
-"""What else a published folder may hold; copied as it is."""
+CONVERTED = Path("checkpoints", "params")
+"""Where a converted checkpoint has its parameters."""
 
 
-class StoredModel(NamedTuple):
-    """A model that can be read.
+class SavedModel(NamedTuple):
+    """A model that was found.
 
     Attributes:
         description: What was found, for people.
         config: Its ``config.json``.
         spec: Its architecture.
-        write_tokenizer: Writes tokenizer and generation files into a folder.
+        tokenizer: Its tokenizer, as ``build_tokenizer`` takes it.
         tensors: Its published tensors, where it comes from a published file.
         params: Its parameters, where training saved it; with their adapters, if it has them.
         base: The published model that it was trained from, if it was.
@@ -63,22 +45,22 @@ class StoredModel(NamedTuple):
     description: str
     config: dict[str, Any]
     spec: ModelSpec
-    write_tokenizer: Callable[[Path], None]
+    tokenizer: str
     tensors: PublishedTensors | None = None
     params: Parameters | None = None
     base: str = ""
 
-    def merged(self) -> Parameters:
-        """Its parameters, of which its adapters have become part."""
+    def load(self) -> Parameters:
+        """Its parameters on the mesh in use, read now where they are still on disk."""
         if self.tensors is not None:
             return load_params(self.tensors, self.spec, abstract_params(self.spec))
         assert self.params is not None, "a model has tensors or parameters"
-        return merged(self.params, self.spec)
+        return self.params
 
     def published(self) -> Iterator[tuple[str, np.ndarray]]:
-        """Its tensors under their published names, one after the other."""
+        """Its tensors under their published names, one after the other; adapters have become part of them."""
         if self.tensors is None:
-            yield from published_tensors(self.merged(), self.spec)
+            yield from published_tensors(merged(self.load(), self.spec), self.spec)
             return
         sources = leaf_sources(self.spec)
         check_names(self.tensors, self.spec, sources)
@@ -87,49 +69,46 @@ class StoredModel(NamedTuple):
                 yield name, self.tensors.read(name, tuple(slice(0, size) for size in source.stored_shape))
 
 
-def open_model(source: Path) -> StoredModel:
-    """Finds out what a path holds.
+def open_saved(source: Path) -> SavedModel:
+    """Finds out what a path holds; on the mesh in use.
 
     Args:
-        source: A folder with config.json and safetensors files, a ``.gguf`` file, a run folder (its newest policy), or
-            a folder with a checkpoint of parameters.
+        source: A folder with ``config.json`` and safetensors files; a ``.gguf`` file; a run folder, for the policy of
+            its newest checkpoint; a folder with a converted checkpoint.
 
     Returns:
         The model.
 
     Raises:
         ValueError: for a path that holds none, or files that cannot be read.
+        RunFolderInUse: for a run that is still going on.
     """
     if source.suffix == ".gguf":
-        reader = open_gguf(source)
-        files = from_gguf(reader, source)
-        config = config_of(reader)
-        spec = spec_from_huggingface(config)
-        return StoredModel(str(source), config, spec, lambda to: write_files(files, to), GGUFTensors(reader))
+        config, tensors = open_published(source)
+        return SavedModel(str(source), config, spec_from_huggingface(config), str(source), tensors)
     if not source.is_dir():
-        raise ValueError(f"--source: {source} is neither a .gguf file nor a folder with {CONFIG} in it.")
+        raise ValueError(f"{source} is neither a .gguf file nor a folder with {CONFIG} in it.")
     config = read_config(source)
     if "recipe" in config:
         return _open_run(source, config)
-    if not any((source / name).exists() for name in (SINGLE, INDEX, PARAMS)):
+    if not any((source / name).exists() for name in (SINGLE, INDEX, CONVERTED)):
         raise ValueError(
-            f"--source: {source} holds neither {SINGLE} nor {INDEX} nor checkpoints. Files of other kinds (.bin, .pt) "
-            "must be converted first."
+            f"{source} holds neither {SINGLE} nor {INDEX} nor checkpoints. Files of other kinds (.bin, .pt) must be "
+            "converted first."
         )
-    spec, write_tokenizer = spec_from_huggingface(config), functools.partial(_copy_tokenizer, source)
-    if (source / PARAMS).exists():
-        params = _restored(source / PARAMS, abstract_params(spec))[1]
-        return StoredModel(str(source), config, spec, write_tokenizer, params=params)
-    return StoredModel(str(source), config, spec, write_tokenizer, SafetensorsFolder(source))
+    spec = spec_from_huggingface(config)
+    if (source / CONVERTED).exists():
+        params = _restored(source / CONVERTED, abstract_params(spec))[1]
+        return SavedModel(str(source), config, spec, str(source), params=params)
+    return SavedModel(str(source), config, spec, str(source), open_published(source).tensors)
 
 
-def _open_run(folder: Path, values: dict[str, Any]) -> StoredModel:
+def _open_run(folder: Path, values: dict[str, Any]) -> SavedModel:
     config = from_nested(RunConfig, values)
     vocab_size = build_tokenizer(config.data.tokenizer).vocab_size
     original, spec = open_policy(config.model, vocab_size)
     longest = config.data.max_prompt_tokens + config.rollout.max_new_tokens
     published = published_config(spec, longest) if original is None else original.config
-    files = published_files(config.data.tokenizer)
     # Nothing may write to the folder meanwhile.
     with RunFolder.open(folder, values, overrides={}) as run:
         phases = {config.recipe: RECIPES[config.recipe], "cold_start": cold_start.make_recipe}
@@ -139,11 +118,9 @@ def _open_run(folder: Path, values: dict[str, Any]) -> StoredModel:
                 abstract = jax.eval_shape(make_recipe(config, spec).init, abstract_params(spec))
                 step, state = _restored(saved, abstract)
                 description = f"step {step} of {phase} in {folder}"
-                write_tokenizer = functools.partial(write_files, files)
-                return StoredModel(
-                    description, published, spec, write_tokenizer, params=state.params, base=config.model.path or ""
-                )
-    raise ValueError(f"--source: {folder} is a run without a checkpoint. Let it go on until its first one.")
+                files = (published, spec, config.data.tokenizer)
+                return SavedModel(description, *files, params=state.params, base=config.model.path or "")
+    raise ValueError(f"{folder} is a run without a checkpoint. Let it go on until its first one.")
 
 
 def _restored(folder: Path, abstract: Any) -> tuple[int, Any]:
@@ -154,11 +131,5 @@ def _restored(folder: Path, abstract: Any) -> tuple[int, Any]:
     with contextlib.closing(Checkpoints(folder, keep=2**31)) as checkpoints:
         restored = checkpoints.restore(placed)
     if restored is None:
-        raise ValueError(f"--source: {folder} holds no checkpoint.")
+        raise ValueError(f"{folder} holds no checkpoint.")
     return restored.step, restored.state
-
-
-def _copy_tokenizer(source: Path, target: Path) -> None:
-    for name in TOKENIZER_FILES:
-        if (source / name).is_file():
-            shutil.copyfile(source / name, target / name)
