@@ -187,4 +187,3 @@ class MeshConfig(Section):
         for name, size in sizes.items():
             require(size == -1 or size > 0, f"{path}.{name}", size, "a positive number of devices, or -1")
         require(list(sizes.values()).count(-1) <= 1, path, sizes, "at most one axis of -1")
-        require(self.context == 1, f"{path}.context", self.context, "1", "Nothing is sharded over this axis yet.")

@@ -6,6 +6,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from grpo_jax.parallel import rules
+
 SPANS = 8
 """A long row's queries are cut into at most so many spans, each of which reads the keys up to its own end."""
 
@@ -55,10 +57,18 @@ def row_attention(
         Attention output; what a position gets that sees nothing (padding) is finite and has no meaning.
     """
     N, S = segment_NS.shape
-    size = min(block_tokens, S)
+    parts = rules.shards(rules.POSITIONS)
+    size = -(-min(block_tokens, S) // parts) * parts
     blocks = -(-S // size)
     by_block = functools.partial(_by_block, blocks=blocks, size=size)
-    queries, segments = by_block(query_NSKJC), by_block(segment_NS)
+    # Keys and values are whole on each device. Of every block of queries each has a part, so all have the same work
+    # whatever a causal mask leaves of it.
+    heads = ("heads", None)
+    key_NSKC, value_NSKC = (rules.shard(array, rules.BATCH, None, *heads) for array in (key_NSKC, value_NSKC))
+    query_NSKJC = rules.shard(query_NSKJC, rules.BATCH, None, *heads, None)
+    segment_NS = rules.shard(segment_NS, rules.BATCH, None)
+    queries = rules.shard(by_block(query_NSKJC), None, rules.BATCH, rules.POSITIONS, *heads, None)
+    segments = rules.shard(by_block(segment_NS), None, rules.BATCH, rules.POSITIONS)
     spans, per_span = [], -(-blocks // SPANS)
     for first in range(0, blocks, per_span):
         end = min(first + per_span, blocks)
@@ -67,11 +77,13 @@ def row_attention(
             _block_attention, key_NSKC[:, :seen], value_NSKC[:, :seen], segment_NS[:, :seen], window
         )
         if blocks == 1:
-            return attend((queries[0], segments[0], jnp.int32(0)))
+            spans.append(attend((queries[0], segments[0], jnp.int32(0)))[None])
+            continue
         starts = jnp.arange(first, end) * size
         spans.append(jax.lax.map(jax.checkpoint(attend), (queries[first:end], segments[first:end], starts)))
-    output = jnp.moveaxis(jnp.concatenate(spans), 0, 1)
-    return output.reshape(N, blocks * size, *output.shape[3:])[:, :S]
+    output = rules.shard(jnp.concatenate(spans), None, rules.BATCH, None, *heads, None)
+    output = jnp.moveaxis(output, 0, 1).reshape(N, blocks * size, *output.shape[3:])[:, :S]
+    return rules.shard(output, rules.BATCH, rules.POSITIONS, *heads, None)
 
 
 def _by_block(array: jax.Array, *, blocks: int, size: int) -> jax.Array:

@@ -118,26 +118,31 @@ class Block(nn.Module):
             return layers.rms_norm(y, scale, spec.norm_epsilon)
 
         read = Reader(spec, weight, projection, norm)
-        hidden = norm("attention_norm", x)
+        place = layers.sharding_of(x)
+        hidden = layers.whole_over_tensor(norm("attention_norm", x))
         if spec.latent:
-            added, key, value = mla.attended(read, hidden, rotation, attend, absorbed=self.absorbed)
+            added, key, value = mla.attended(read, hidden, rotation, attend, absorbed=self.absorbed, out_sharding=place)
         else:
-            added, key, value = _attended(read, hidden, rotation, attend)
+            added, key, value = _attended(read, hidden, rotation, attend, place)
         x = x + norm("post_attention_norm", added) if spec.post_norms else x + added
-        hidden = norm("mlp_norm", x)
+        hidden = layers.whole_over_tensor(norm("mlp_norm", x))
         routing = None
         if self.routed:
             added, routing = moe.feed_forward(spec, parameters, hidden, choice)
+            added = added if place is None else jax.sharding.reshard(added, place)
         else:
-            added = layers.feed_forward(
-                hidden, (projection("gate"), projection("up"), projection("down")), spec.activation
-            )
+            matrices = (projection("gate"), projection("up"), projection("down"))
+            added = layers.feed_forward(hidden, matrices, spec.activation, place)
         x = x + norm("post_mlp_norm", added) if spec.post_norms else x + added
         return x, Extras(key, value, routing)
 
 
 def _attended(
-    read: Reader, hidden: jax.Array, rotation: tuple[jax.Array, jax.Array], attend: Attend
+    read: Reader,
+    hidden: jax.Array,
+    rotation: tuple[jax.Array, jax.Array],
+    attend: Attend,
+    out_sharding: jax.P | None,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """What attention adds to the residual, and the new keys and values."""
     spec, project = read.spec, layers.project
@@ -152,5 +157,4 @@ def _attended(
     query = rotary.rotate(query, cosine[..., None, :], sine[..., None, :])
     key = rotary.rotate(key, cosine, sine)
     out = attend(query * spec.query_scale, key, value)
-    sharding = layers.residual_sharding(hidden)
-    return project(out, read.projection("output"), inputs=3, out_sharding=sharding), key, value
+    return project(out, read.projection("output"), inputs=3, out_sharding=out_sharding), key, value

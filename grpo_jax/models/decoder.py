@@ -13,9 +13,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Integer
 
-from grpo_jax.models import adapters, attention, layers, moe, rotary
+from grpo_jax.models import adapters, attention, moe, rotary
 from grpo_jax.models.block import Attend, Block, Extras
 from grpo_jax.models.cache import CompletionCache, PromptCache, empty_cache, kept_of
+from grpo_jax.models.ends import embed, final_norm, unembedding
 from grpo_jax.models.parameters import Parameters, Stack, init_params, logical_axes, stacks
 from grpo_jax.models.spec import ModelSpec
 from grpo_jax.parallel import rules
@@ -35,18 +36,10 @@ __all__ = [
 ]
 
 
-def _embed(params: Parameters, spec: ModelSpec, token: jax.Array) -> jax.Array:
-    table_VD = rules.shard(params["embedding"], None, None).astype(spec.compute_dtype)
-    if rules.has_mesh():
-        x = table_VD.at[token].get(out_sharding=rules.partition((rules.BATCH, *(None,) * token.ndim)))
-    else:
-        x = table_VD[token]
-    return x if spec.embedding_scale == 1 else x * jnp.asarray(spec.embedding_scale, x.dtype)
-
-
-def _final_norm(params: Parameters, spec: ModelSpec, x: jax.Array) -> jax.Array:
-    scale_D = params["final_norm"] + spec.norm_offset if spec.norm_offset else params["final_norm"]
-    return layers.rms_norm(x, scale_D, spec.norm_epsilon)
+def _narrow(block: Parameters, spec: ModelSpec) -> Parameters:
+    """A layer's matrices in the compute dtype, before they are gathered; scales and routers stay as they are."""
+    wide = ("norm", "router", "router_bias")
+    return {name: leaf if name.endswith(wide) else leaf.astype(spec.compute_dtype) for name, leaf in block.items()}
 
 
 _REMAT_POLICIES = {
@@ -103,7 +96,7 @@ def _run_layers(
         if narrow is not None:
             own_rotation = jax.tree.map(lambda near, far: jnp.where(own_window > 0, near, far), narrow, rotation)
         names = {name: leaf_axes[1:] for name, leaf_axes in axes[stack.name].items()}
-        variables = {"params": rules.gather_parameters(block, names)}
+        variables = {"params": rules.gather_parameters(_narrow(block, spec), names)}
         module = Block(spec, stack.routed, absorbed)
         corrections = adapters.of_layer(own_adapters, spec, stack, dropout_key_N)
         attend_here = attend(own_window, own_inputs)
@@ -198,18 +191,14 @@ def forward_with_load(
         assert spec.experts is not None
         return moe.load(spec.experts, extras.routing, counted_NS)
 
-    x_NSD, attend = _embed(params, spec, token_NS), _attend_to_rows(spec, segment_NS)
-    if choice_LNSA is not None:
-        choice_LNSA = rules.shard(choice_LNSA, None, rules.BATCH, None, None)
+    S = token_NS.shape[1]
+    token_NS, position_NS, segment_NS = map(rules.in_parts, (token_NS, position_NS, segment_NS))
+    counted_NS = None if counted_NS is None else rules.in_parts(counted_NS)
+    choice_LNSA = None if choice_LNSA is None else rules.in_parts(choice_LNSA, axis=2)
+    x_NSD, attend = embed(params, spec, token_NS, rules.RESIDUAL), _attend_to_rows(spec, segment_NS)
     run = functools.partial(_run_layers, keep=keep, choice=choice_LNSA, dropout_key_N=dropout_key_N)
     x_NSD, load_LE = run(params, spec, x_NSD, position_NS, attend)
-    return _final_norm(params, spec, x_NSD), load_LE
-
-
-def unembedding(params: Parameters, spec: ModelSpec) -> Float[Array, "D V"]:
-    """The output projection in the compute dtype, gathered over ``fsdp``."""
-    table_DV = params["embedding"].T if spec.tie_embeddings else params["unembedding"]
-    return rules.shard(table_DV, None, "vocab").astype(spec.compute_dtype)
+    return rules.whole(final_norm(params, spec, x_NSD), 1)[:, :S], load_LE
 
 
 def prefill(
@@ -234,12 +223,16 @@ def prefill(
     """
     position_BP = jnp.broadcast_to(jnp.arange(token_BP.shape[1])[None], token_BP.shape)
     mask_BP = position_BP < length_B[:, None]
-    x_BPD, attend = _embed(params, spec, token_BP), _attend_to_rows(spec, mask_BP.astype(jnp.int32))
+    P = token_BP.shape[1]
+    token, position, segment = map(rules.in_parts, (token_BP, position_BP, mask_BP.astype(jnp.int32)))
+    x_BPD, attend = embed(params, spec, token, rules.RESIDUAL), _attend_to_rows(spec, segment)
     keep = kept_of(spec, record_experts)
-    x_BPD, (key, value, choice) = _run_layers(params, spec, x_BPD, position_BP, attend, keep=keep)
+    x_BPD, kept = _run_layers(params, spec, x_BPD, position, attend, keep=keep)
+    x_BPD = rules.whole(x_BPD, 1)[:, :P]
+    key, value, choice = jax.tree.map(lambda part: rules.whole(part, 2)[:, :, :P], kept)
     is_last_BP1 = (position_BP == length_B[:, None] - 1)[:, :, None]
     last_BD = jnp.sum(jnp.where(is_last_BP1, x_BPD, 0), axis=1)
-    return _final_norm(params, spec, last_BD), PromptCache(key, value, mask_BP, length_B, choice)
+    return final_norm(params, spec, last_BD), PromptCache(key, value, mask_BP, length_B, choice)
 
 
 def decode_step(
@@ -278,7 +271,7 @@ def decode_step(
         )
 
     own_key, own_value, recorded = completion
-    x_BGD, inputs = _embed(params, spec, token_BG), (prompt.key_LBPKC, prompt.value_LBPKC, own_key, own_value)
+    x_BGD, inputs = embed(params, spec, token_BG), (prompt.key_LBPKC, prompt.value_LBPKC, own_key, own_value)
     keep = kept_of(spec, recorded is not None)
     x_BGD, (key, value, choice) = _run_layers(
         params, spec, x_BGD, position_BG, attend, keep=keep, inputs=inputs, absorbed=spec.latent is not None
@@ -286,4 +279,4 @@ def decode_step(
     write = lambda cache, new: jax.lax.dynamic_update_slice_in_dim(cache, new[:, :, :, :, None], step, axis=4)  # noqa: E731
     if recorded is not None:
         recorded = jax.lax.dynamic_update_slice_in_dim(recorded, choice[:, :, :, None], step, axis=3)
-    return _final_norm(params, spec, x_BGD), CompletionCache(write(own_key, key), write(own_value, value), recorded)
+    return final_norm(params, spec, x_BGD), CompletionCache(write(own_key, key), write(own_value, value), recorded)

@@ -57,7 +57,8 @@ def project(
     adapter = projection.adapter
     if adapter is None:
         return added
-    whole = rules.sharding(rules.BATCH, *(None,) * (x.ndim - inputs))
+    place = sharding_of(x)
+    whole = None if place is None else jax.P(*place[: x.ndim - inputs], None)
     low = _contract(_thinned(x, adapter), adapter.a.astype(x.dtype), inputs, whole)
     return added + _contract(low, adapter.scale * adapter.b.astype(x.dtype), 1, out_sharding)
 
@@ -106,15 +107,24 @@ def gated(gate: Float[Array, "..."], up: Float[Array, "..."], activation: str = 
     return jax.nn.gelu(gate, approximate=True) * up
 
 
-def residual_sharding(x: Float[Array, "N S D"]) -> jax.P | None:
-    """Where what is added to the residual lives. Its axes are rows and positions, or prompts and completions."""
-    return rules.sharding(rules.BATCH, *(None,) * (x.ndim - 1))
+def sharding_of(x: jax.Array) -> jax.P | None:
+    """Where an array lives, for what is added to it; None without a mesh."""
+    return jax.typeof(x).sharding.spec if rules.has_mesh() else None
+
+
+def whole_over_tensor(x: Float[Array, "N S D"]) -> Float[Array, "N S D"]:
+    """Gathers what lies in parts over ``tensor`` between layers, for the matrices that are cut along their outputs."""
+    place = sharding_of(x)
+    if place is not None and place[1] == rules.RULES[rules.RESIDUAL]:
+        return rules.shard(x, rules.BATCH, rules.POSITIONS, None)
+    return x
 
 
 def feed_forward(
     x: Float[Array, "N S D"],
     projections: tuple[Projection, Projection, Projection],
     activation: str,
+    out_sharding: jax.P | None,
 ) -> Float[Array, "N S D"]:
     """A gated feed-forward network.
 
@@ -122,10 +132,11 @@ def feed_forward(
         x: Normalised hidden states.
         projections: Gate, up and down.
         activation: See ``gated``.
+        out_sharding: Where the result lives.
 
     Returns:
         What is added to the residual.
     """
     gate, up, down = projections
     hidden = gated(project(x, gate), project(x, up), activation)
-    return project(hidden, down, out_sharding=residual_sharding(x))
+    return project(hidden, down, out_sharding=out_sharding)

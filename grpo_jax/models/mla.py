@@ -13,7 +13,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from grpo_jax.models import layers, rotary
+from grpo_jax.models import rotary
 from grpo_jax.models.declaration import Declaration, Reader, initializers
 from grpo_jax.models.spec import ModelSpec
 from grpo_jax.parallel import rules
@@ -54,6 +54,7 @@ def attended(
     attend: Callable[[jax.Array, jax.Array, jax.Array], jax.Array],
     *,
     absorbed: bool,
+    out_sharding: jax.P | None,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """What attention adds to the residual, and what the cache keeps.
 
@@ -63,6 +64,7 @@ def attended(
         rotation: Cosine and sine of the positions.
         attend: From scaled queries, keys and values of these positions to attention output.
         absorbed: Attend to latent vectors: keys and values then have one head, that of the cache.
+        out_sharding: Where what is added to the residual lives.
 
     Returns:
         The sum's new term, the cached keys ``[..., 1, latent + rotary]`` and values of width 0: they are the first
@@ -92,10 +94,9 @@ def attended(
     else:
         both = jnp.einsum("...R,RHC->...HC", vector[..., 0, :], up)
         shared = jnp.broadcast_to(turned_key, (*both.shape[:-1], latent.rotary_dim))
-        shared = rules.shard(shared, rules.BATCH, None, "heads", None)
+        shared = rules.shard(shared, rules.BATCH, rules.POSITIONS, "heads", None)
         key = jnp.concatenate([both[..., :plain_dim], shared], axis=-1)
         query = jnp.concatenate([plain_query, turned_query], axis=-1)[..., None, :]
         out = attend(query, key, both[..., plain_dim:])[..., 0, :]
-    sharding = layers.residual_sharding(hidden)
-    added = jnp.einsum("...HC,HCD->...D", out, read.weight("output"), out_sharding=sharding)
+    added = jnp.einsum("...HC,HCD->...D", out, read.weight("output"), out_sharding=out_sharding)
     return added, cached, cached[..., :0]

@@ -129,21 +129,21 @@ def _local(
     weights: grouped.Weights,
     *,
     spec: ModelSpec,
-    on_mesh: bool,
+    row_axes: tuple[str, ...] | None,
 ) -> tuple[jax.Array, Routing]:
     experts, rows = spec.experts, x.reshape(-1, x.shape[-1])
     assert experts is not None
     choice = None if choice is None else choice.reshape(len(rows), -1)
     routing = route(experts, rows.astype(jnp.float32) @ router.astype(jnp.float32), bias, choice)
     at_hand = routing
-    if on_mesh:
+    if row_axes is not None:
         at_hand = routing._replace(choice=routing.choice - jax.lax.axis_index("expert") * len(weights[0]))
         # The derivative is our own: everything varies alike inside of it, and is added up again outside.
         vary = functools.partial(jax.lax.pcast, to="varying")
-        rows, weights = vary(rows, ("tensor", "expert")), vary(weights, rules.RULES[rules.BATCH])
+        rows, weights = vary(rows, ("tensor", "expert")), vary(weights, row_axes)
         at_hand = at_hand._replace(choice=vary(at_hand.choice, "tensor"))
     out = chosen_experts(rows, at_hand, weights, spec.activation).reshape(x.shape)
-    if on_mesh:
+    if row_axes is not None:
         out = jax.lax.psum(out, ("tensor", "expert"))
     return out, jax.tree.map(lambda leaf: leaf.reshape(*x.shape[:-1], -1), routing)
 
@@ -171,9 +171,10 @@ def feed_forward(
     weight = lambda name: parameters[name].astype(x.dtype)  # noqa: E731
     router, bias = parameters["router"], parameters.get("router_bias")
     weights = (weight("expert_gate"), weight("expert_up"), weight("expert_down"))
-    local = functools.partial(_local, spec=spec, on_mesh=rules.has_mesh())
-    if rules.has_mesh():
-        rows = rules.partition((rules.BATCH, None, None))
+    rows = layers.sharding_of(x)
+    row_axes = None if rows is None else rules.mesh_axes(rows)
+    local = functools.partial(_local, spec=spec, row_axes=row_axes)
+    if rows is not None:
         table = declarations(spec)
         held = [
             tuple(None if axis == "embed" else axis for axis in table[f"expert_{name}"].axes)
@@ -185,7 +186,7 @@ def feed_forward(
     out, routing = local(x, choice, router, bias, weights)
     if spec.experts.shared_d_ff:
         gate, up, down = (layers.Projection(weight(f"shared_{name}")) for name in ("gate", "up", "down"))
-        out = out + layers.feed_forward(x, (gate, up, down), spec.activation)
+        out = out + layers.feed_forward(x, (gate, up, down), spec.activation, layers.sharding_of(x))
     return out, routing
 
 

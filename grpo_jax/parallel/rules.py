@@ -9,14 +9,23 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 BATCH = "batch"
 """Rows of a batch: completions, prompts, or worked examples."""
 
+POSITIONS = "positions"
+"""Positions of a row inside a layer."""
+
+RESIDUAL = "residual"
+"""Positions of a row between layers: norms and sums are computed, and inputs of layers kept, in parts."""
+
 RULES: dict[str, str | tuple[str, ...] | None] = {
     BATCH: ("data", "fsdp"),
     "layers": None,
-    "embed": "fsdp",
+    POSITIONS: "context",
+    RESIDUAL: ("context", "tensor"),
+    "embed": ("fsdp", "context"),
     "heads": "tensor",
     "mlp": "tensor",
     "vocab": "tensor",
@@ -47,6 +56,37 @@ def shard(array: jax.Array, *axes: str | None) -> jax.Array:
     return jax.sharding.reshard(array, partition(axes)) if has_mesh() else array
 
 
+def in_parts(array: jax.Array, axis: int = 1) -> jax.Array:
+    """Spreads the positions of rows over the mesh in use, filled up with zeros (padding) until they divide.
+
+    Args:
+        array: Rows in front of their positions.
+        axis: That of the positions.
+
+    Returns:
+        The array, which may have more positions.
+    """
+    missing = -array.shape[axis] % shards(RESIDUAL)
+    if missing:
+        array = jnp.pad(array, [(0, missing if at == axis else 0) for at in range(array.ndim)])
+    names = {axis - 1: BATCH, axis: POSITIONS}
+    return shard(array, *(names.get(at) for at in range(array.ndim)))
+
+
+def mesh_axes(place: jax.P) -> tuple[str, ...]:
+    """The mesh axes over which an array of this partition is cut."""
+    entries = (entry for entry in place if entry is not None)
+    return tuple(axis for entry in entries for axis in ((entry,) if isinstance(entry, str) else entry))
+
+
+def whole(array: jax.Array, axis: int) -> jax.Array:
+    """Gathers one axis of an array, and leaves the others where they are."""
+    if not has_mesh():
+        return array
+    spec = jax.typeof(array).sharding.spec
+    return jax.sharding.reshard(array, jax.P(*(None if at == axis else name for at, name in enumerate(spec))))
+
+
 def replicate(array: jax.Array) -> jax.Array:
     """Gathers an array onto every device."""
     return shard(array, *(None,) * array.ndim)
@@ -54,12 +94,17 @@ def replicate(array: jax.Array) -> jax.Array:
 
 def batch_shards() -> int:
     """Into how many parts a batch is cut on the mesh in use."""
-    sizes = jax.sharding.get_abstract_mesh().shape
-    return math.prod(sizes.get(axis, 1) for axis in ("data", "fsdp"))
+    return shards(BATCH)
+
+
+def shards(name: str) -> int:
+    """Into how many parts a logical axis is cut on the mesh in use."""
+    sizes, axes = jax.sharding.get_abstract_mesh().shape, RULES[name] or ()
+    return math.prod(sizes.get(axis, 1) for axis in ((axes,) if isinstance(axes, str) else axes))
 
 
 def gather_parameters(parameters: Any, axes: Any) -> Any:
-    """Gathers parameters over ``fsdp`` for use, keeping what ``tensor`` shards; gradients are scattered back.
+    """Gathers parameters along ``embed`` for use, keeping what ``tensor`` shards; gradients are scattered back.
 
     Args:
         parameters: Nested dict of arrays.

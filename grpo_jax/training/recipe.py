@@ -181,14 +181,15 @@ def apply_gradients(
     norm = optax.tree.norm(gradients)
     finite = jnp.isfinite(norm)
 
-    def update(state: TrainState) -> TrainState:
-        trained = adapters.trained(state.params)
-        changes, optimizer_state = optimizer.update(gradients, state.optimizer, trained)
-        new: Any = optax.apply_updates(trained, changes)
-        params = adapters.with_trained(state.params, new)
-        return state._replace(params=params, optimizer=optimizer_state, updates=state.updates + 1)
-
-    state = jax.lax.cond(wanted & finite, update, lambda state: state, state)
+    moves = wanted & finite
+    # Chosen element by element: a branch would hold both states at once.
+    choose = lambda new, old: jnp.where(moves, new, old)  # noqa: E731
+    trained = adapters.trained(state.params)
+    changes, optimizer_state = optimizer.update(gradients, state.optimizer, trained)
+    new: Any = jax.tree.map(choose, optax.apply_updates(trained, changes), trained)
+    optimizer_state = jax.tree.map(choose, optimizer_state, state.optimizer)
+    params = adapters.with_trained(state.params, new)
+    state = state._replace(params=params, optimizer=optimizer_state, updates=state.updates + moves)
     metrics = {"grad_norm": norm, "skipped_update": ~wanted, "nonfinite_update": wanted & ~finite}
     return state, {name: value.astype(jnp.float32) for name, value in metrics.items()}
 

@@ -26,7 +26,7 @@ SPECS = {
     "experts": ModelSpec(**SIZES, experts=Experts(4, 2, 8)),
     "latent": ModelSpec(
         **SIZES,
-        latent=LatentAttention(8, 10, 2, 4),
+        latent=LatentAttention(8, 12, 2, 4),
         experts=Experts(
             8,
             3,
@@ -47,8 +47,18 @@ SPECS = {
         **SIZES, windows=(2, 0, 3), window_rope_theta=50.0, post_norms=True, norm_offset=1.0, embedding_scale=4.0
     ),
 }
-MESHES = {"everything": {"fsdp": 2, "tensor": 2, "expert": 2}, "experts": {"expert": 4, "data": 2}}
-CASES = [("experts", "experts"), ("latent", "everything"), ("windows", "everything")]
+MESHES = {
+    "everything": {"fsdp": 2, "tensor": 2, "expert": 2},
+    "experts": {"expert": 4, "data": 2},
+    "context": {"context": 2, "tensor": 2, "fsdp": 2},
+}
+CASES = [
+    ("experts", "experts"),
+    ("latent", "everything"),
+    ("windows", "everything"),
+    ("latent", "context"),
+    ("windows", "context"),
+]
 N, S, G, T = 8, 6, 2, 3
 
 
@@ -58,7 +68,9 @@ def computed(params, row, token_BGT, *, spec):
 
     def loss(params):
         hidden_NSD = decoder.forward(params, spec, *row)
-        return jnp.sum(jnp.sin(hidden_NSD) * (row[2] > 0)[:, :, None]), hidden_NSD
+        # What stands at padding has no meaning, and is another one where positions are filled up.
+        hidden_NSD = jnp.where((row[2] > 0)[:, :, None], hidden_NSD, 0)
+        return jnp.sum(jnp.sin(hidden_NSD)), hidden_NSD
 
     (value, hidden_NSD), gradient = jax.value_and_grad(loss, has_aux=True)(params)
     length_B = jnp.sum(row[2], axis=1)
