@@ -8,8 +8,9 @@ python -m grpo_jax.convert --source PATH --to FOLDER [--form huggingface|checkpo
   --form huggingface    (default) config.json, safetensors files and the tokenizer's files, as transformers reads them
   --form checkpoint     the same, with float32 parameters in checkpoints/params in the place of the safetensors files:
                         restored in parts onto any mesh
-  --form adapter        of a run with model.lora: its adapters alone, as the PEFT library and vLLM read them; in the
-                        other forms they are merged into the model
+  --form adapter        of a run with model.lora: its adapters alone, as the PEFT library and vLLM read them, with the
+                        frozen model in the folder base where that is no published one; in the other forms adapters
+                        are merged into the model
   --dtype               of safetensors files (default: float32, which is what is trained)
 
 Works on the CPU alone, whatever accelerators there are. Exit status: 0 done, 2 bad command line or model, 3 no usable
@@ -33,8 +34,8 @@ from grpo_jax.config import ConfigError
 from grpo_jax.data.installed import located
 from grpo_jax.data.publication import published_files, write_files
 from grpo_jax.io.checkpoint import Checkpoints
-from grpo_jax.models.adapters import ADAPTERS, merged
-from grpo_jax.models.huggingface import leaf_sources
+from grpo_jax.models.adapters import ADAPTERS, merged, without_adapters
+from grpo_jax.models.huggingface import leaf_sources, published_tensors
 from grpo_jax.models.huggingface.peft import ADAPTER_CONFIG, ADAPTER_TENSORS, peft_config, peft_tensors
 from grpo_jax.models.safetensors import CONFIG, write_folder, write_tensors
 from grpo_jax.parallel.mesh import AXES, make_mesh
@@ -42,6 +43,9 @@ from grpo_jax.training.saved import CONVERTED, SavedModel, open_saved
 
 FORMS = ("huggingface", "checkpoint", "adapter")
 DTYPES = ("float32", "bfloat16")
+
+BASE = "base"
+"""Folder inside that of adapters, for the model that they stand beside."""
 
 TOKENIZER_FILES = (
     "tokenizer.json",
@@ -146,7 +150,13 @@ def _write_adapter(model: SavedModel, folder: Path) -> int:
         )
     tensors = peft_tensors(model.params, model.spec)
     write_tensors(folder / ADAPTER_TENSORS, tensors)
-    _write_json(folder / ADAPTER_CONFIG, peft_config(model.spec, model.base))
+    if not model.base:
+        # Nobody else has the model that they stand beside.
+        base = folder / BASE
+        base.mkdir()
+        write_folder(base, published_tensors(without_adapters(model.params), model.spec), "float32")
+        _write_json(base / CONFIG, model.config | {"torch_dtype": "float32"})
+    _write_json(folder / ADAPTER_CONFIG, peft_config(model.spec, model.base or BASE))
     return sum(array.size for array in tensors.values())
 
 

@@ -14,12 +14,13 @@ python -m grpo_jax.cost --gpus 32 [--ppo_gpus 64] [--days 30 | --steps 1000 --st
   --dollars_per_kwh K      price of energy; 0 (default): rent includes it
   --json                   JSON in the place of a table
 
-Exit status: 0 done, 2 bad command line or run folder.
+Exit status: 0 done, 2 bad command line or run folder, 3 damaged metrics.
 """
 
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 from absl import flags
 
@@ -29,6 +30,8 @@ from grpo_jax.forensics.cost import Cost
 from grpo_jax.io.metrics import read_metrics
 
 HOURS_PER_DAY, SECONDS_PER_HOUR = 24, 3600
+MOST = 1e9
+"""No input is larger; infinity is refused with what is."""
 
 ROWS = {
     "gpus": ("accelerators", ",.0f"),
@@ -52,15 +55,15 @@ def main() -> int:
     values = flags.FlagValues()
     flags.DEFINE_integer("gpus", None, "Accelerators.", lower_bound=1, flag_values=values)
     flags.DEFINE_integer("ppo_gpus", None, "Those that PPO would need.", lower_bound=1, flag_values=values)
-    flags.DEFINE_float("days", None, "Wall time.", lower_bound=0, flag_values=values)
+    flags.DEFINE_float("days", None, "Wall time.", flag_values=values)
     flags.DEFINE_integer("steps", None, "Steps.", lower_bound=1, flag_values=values)
-    flags.DEFINE_float("step_seconds", None, "Seconds of a step.", lower_bound=0, flag_values=values)
+    flags.DEFINE_float("step_seconds", None, "Seconds of a step.", flag_values=values)
     flags.DEFINE_string("run", None, "A run folder.", flag_values=values)
-    flags.DEFINE_float("price_per_gpu_hour", 3.5, "Dollars.", lower_bound=0, flag_values=values)
-    flags.DEFINE_float("utilisation", 1.0, "Share of the time.", lower_bound=0, upper_bound=1, flag_values=values)
-    flags.DEFINE_float("watts_per_gpu", 700.0, "Watts.", lower_bound=0, flag_values=values)
-    flags.DEFINE_float("pue", 1.2, "Power usage effectiveness.", lower_bound=1, flag_values=values)
-    flags.DEFINE_float("dollars_per_kwh", 0.0, "Dollars.", lower_bound=0, flag_values=values)
+    flags.DEFINE_float("price_per_gpu_hour", 3.5, "Dollars.", flag_values=values)
+    flags.DEFINE_float("utilisation", 1.0, "Share of the time.", flag_values=values)
+    flags.DEFINE_float("watts_per_gpu", 700.0, "Watts.", flag_values=values)
+    flags.DEFINE_float("pue", 1.2, "Power usage effectiveness.", flag_values=values)
+    flags.DEFINE_float("dollars_per_kwh", 0.0, "Dollars.", flag_values=values)
     flags.DEFINE_bool("json", False, "JSON.", flag_values=values)
     command = cli.parse(sys.argv, values, config_required=False)
     given = command.flags
@@ -68,8 +71,7 @@ def main() -> int:
         raise ConfigError("--config: got a configuration, wanted none: a cost needs numbers of accelerators alone.")
     if given.gpus is None:
         raise ConfigError("--gpus: got none, wanted the number of accelerators. --help shows all flags.")
-    if given.utilisation == 0:
-        raise ConfigError("--utilisation: got 0.0, wanted a share above 0 and at most 1.")
+    _check(given)
     rented_hours = hours(given)
     costs = {"grpo": _cost(given, given.gpus, rented_hours)}
     if given.ppo_gpus is not None:
@@ -82,6 +84,25 @@ def main() -> int:
     else:
         print(table(figures))
     return 0
+
+
+RANGES = {
+    "days": (lambda value: 0 < value <= MOST, "a positive number"),
+    "step_seconds": (lambda value: 0 < value <= MOST, "a positive number"),
+    "price_per_gpu_hour": (lambda value: 0 <= value <= MOST, "0 or more"),
+    "utilisation": (lambda value: 0 < value <= 1, "a share above 0 and at most 1"),
+    "watts_per_gpu": (lambda value: 0 <= value <= MOST, "0 or more"),
+    "pue": (lambda value: 1 <= value <= MOST, "1 or more"),
+    "dollars_per_kwh": (lambda value: 0 <= value <= MOST, "0 or more"),
+}
+"""What each flag may be; nothing compares with NaN."""
+
+
+def _check(given: flags.FlagValues) -> None:
+    for name, (fits, wanted) in RANGES.items():
+        value = given[name].value
+        if value is not None and not fits(value):
+            raise ConfigError(f"--{name}: got {value}, wanted {wanted}.")
 
 
 def hours(given: flags.FlagValues) -> float:
@@ -124,9 +145,12 @@ def step_seconds(folder: Path) -> list[float]:
     """
     metrics = folder / "metrics.jsonl"
     rows = read_metrics(metrics) if metrics.is_file() else []
-    seconds = [row["step_time"] for row in rows if row["kind"] == "train"]
-    if not seconds:
-        raise ConfigError(f"--run: {folder} has no training steps in metrics.jsonl, wanted a run folder that has some.")
+    found: list[Any] = [row.get("step_time") for row in rows if row.get("kind") == "train"]
+    seconds = [value for value in found if isinstance(value, float) and 0 < value <= MOST]
+    if not seconds or len(seconds) < len(found):
+        raise ConfigError(
+            f"--run: {folder} has no training steps with a step_time in metrics.jsonl, wanted a folder that has some."
+        )
     return seconds
 
 

@@ -51,7 +51,8 @@ def main() -> int:
     jax.config.update("jax_num_cpu_devices", command.flags.devices)
     jax.config.update("jax_captured_constants_warn_bytes", -1)  # a batch of views of single numbers is meant
     held = held_bytes(command.config)
-    print(markdown_table({command.name: held}, (*PARTS, *MOMENTS), "GiB on each device"))
+    heading = f"GiB on each of {command.flags.devices} devices"
+    print(markdown_table({command.name: held}, (*PARTS, *MOMENTS), heading))
     return 0
 
 

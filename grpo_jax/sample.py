@@ -49,6 +49,7 @@ from grpo_jax.training.saved import SavedModel, open_saved
 
 COMPUTE_DTYPES = ("float32", "bfloat16")
 DEFAULT_NEW_TOKENS = 256
+MOST_COMPLETIONS = 1024
 CHUNK_TOKENS = 4
 """Tokens between two looks at a completion."""
 
@@ -154,7 +155,7 @@ def _check(given: flags.FlagValues) -> None:
         ("system", given.system is not None and not given.chat, "none without --chat, which makes a conversation"),
         ("seed", not 0 <= given.seed < 2**32, "0 or more, and less than 2^32"),
         ("compute_dtype", given.compute_dtype not in (None, *COMPUTE_DTYPES), f"one of {', '.join(COMPUTE_DTYPES)}"),
-        ("num", given.num < 1, "1 or more"),
+        ("num", not 1 <= given.num <= MOST_COMPLETIONS, f"1 to {MOST_COMPLETIONS}, which are sampled at once"),
         ("num", greedy and given.num > 1, f"1, {unread}"),
         ("top_k", greedy and given.top_k != 0, f"0, {unread}"),
         ("top_p", greedy and given.top_p != 1, f"1, {unread}"),
@@ -219,6 +220,8 @@ def _check_stops(stops: Sequence[str], tokenizer: Tokenizer) -> None:
 
 def _prompt_text(given: flags.FlagValues, model: SavedModel) -> str:
     text = sys.stdin.read() if given.prompt == "-" else given.prompt
+    if text != text.encode(errors="replace").decode():
+        raise ConfigError("--prompt: got bytes that are no UTF-8, wanted a text.")
     if not given.chat:
         return text
     if model.tokenizer in ("characters", "bytes"):

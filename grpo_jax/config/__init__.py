@@ -86,7 +86,11 @@ class RunConfig:
             "algorithm.micro_batch_completions",
             self.algorithm.micro_batch_completions,
             f"a divisor of the {completions} completions of a step (prompts_per_step * completions_per_prompt)",
+            f"The nearest below is {self._largest_divisor(completions, self.algorithm.micro_batch_completions)}.",
         )
+        for stop in self.rollout.stop:
+            wanted = "texts that no answer block holds: verifiers see what stands before a stop"
+            require("</answer>" not in stop, "rollout.stop", stop, wanted, "An answer would never be closed.")
         constant = self.algorithm.constant_length_tokens
         require(
             constant <= self.rollout.max_new_tokens or constant == 0,
@@ -110,3 +114,7 @@ class RunConfig:
         if task in ("addition", "maximum"):
             wanted = f"no 'countdown', since data.task is {task!r}"
             require("countdown" not in rewards, "verifier.rewards", rewards, wanted, "It needs a problem's numbers.")
+
+    @staticmethod
+    def _largest_divisor(number: int, limit: int) -> int:
+        return max(divisor for divisor in range(1, min(number, limit) + 1) if number % divisor == 0)

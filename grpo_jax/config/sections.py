@@ -87,6 +87,7 @@ def validate_stops(stops: tuple[str, ...], path: str) -> None:
             "whole characters of Unicode",
             "What is no UTF-8 decodes to the replacement character, which tells nothing.",
         )
+        require(stops.count(stop) == 1, path, stops, "each text once")
         others = [other for other in stops if other in stop]
         require(len(others) == 1, path, stops, f"no text that holds another one, as {stop!r} does", "It is never read.")
 

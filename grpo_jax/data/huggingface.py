@@ -77,6 +77,10 @@ def read_files(path: Path) -> TokenizerFiles:
     )
 
 
+MOST_SHOWN_CHARACTERS = 80
+"""Of a text, in messages."""
+
+
 class HuggingFaceTokenizer:
     """A ``tokenizer.json`` with the special tokens that the files beside it name.
 
@@ -125,12 +129,21 @@ class HuggingFaceTokenizer:
 
     def encode_prompt(self, text: str) -> list[int]:
         """Encodes a prompt with ``bos_id`` in front, unless the text begins with that token already."""
-        ids = self._tokenizer.encode(text, add_special_tokens=False).ids
+        ids = self._ids(self._tokenizer, text)
         return ids if self.bos_id is None or ids[:1] == [self.bos_id] else [self.bos_id, *ids]
 
     def encode(self, text: str) -> list[int]:
         """Encodes a text with nothing added; special tokens in it stay ordinary text."""
-        return self._literal.encode(text, add_special_tokens=False).ids
+        return self._ids(self._literal, text)
+
+    def _ids(self, tokenizer: Any, text: str) -> list[int]:
+        try:
+            return tokenizer.encode(text, add_special_tokens=False).ids
+        except Exception as error:  # the library raises nothing more precise
+            shown = text if len(text) <= MOST_SHOWN_CHARACTERS else f"{text[:MOST_SHOWN_CHARACTERS]}..."
+            raise ConfigError(
+                f"config.data.tokenizer: {self._source} cannot write {shown!r}: {error}. Wanted a text that it can."
+            ) from error
 
     def decode(self, ids: Sequence[int]) -> str:
         """Decodes ids; pad, bos and eos are left out, ids beyond the vocabulary become the replacement character."""
@@ -217,6 +230,9 @@ def _read_json(path: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        values = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise ConfigError(f"config.data.tokenizer: {path} is not valid JSON: {error}.") from error
+    if not isinstance(values, dict):
+        raise ConfigError(f"config.data.tokenizer: {path} holds a {type(values).__name__}, wanted a JSON object.")
+    return values

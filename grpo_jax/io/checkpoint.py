@@ -104,17 +104,19 @@ class Checkpoints:
         self._checkpointer.save_checkpointables_async(step, {_STATE: state}, force=True, custom_metadata=record)
         return True
 
-    def restore(self, abstract_state: Any) -> Restored | None:
+    def restore(self, abstract_state: Any, *, set_aside: bool = True) -> Restored | None:
         """Reads the newest step that is whole, and renames newer ones that are not to ``N.corrupt``.
 
         Args:
             abstract_state: Tree of ``jax.ShapeDtypeStruct`` with shardings, on any mesh.
+            set_aside: False for a reader, which renames nothing and takes no older step for the newest.
 
         Returns:
             The checkpoint, or None if nothing was ever saved.
 
         Raises:
-            NoUsableCheckpoint: if there are steps but each is damaged. Nothing is renamed then.
+            NoUsableCheckpoint: if there are steps but each is damaged, or for a reader the newest. Nothing is renamed
+                then.
             CheckpointMismatch: if a sound step holds other leaves than ``abstract_state``.
         """
         damaged: dict[int, str] = {}
@@ -123,6 +125,8 @@ class Checkpoints:
                 restored = self._load(checkpoint.step, abstract_state)
             except _DamagedError as error:
                 damaged[checkpoint.step] = str(error)
+                if not set_aside:
+                    break
                 _logger.warning("checkpoint %d in %s cannot be used: %s", checkpoint.step, self._folder, error)
                 continue
             if damaged:
@@ -130,9 +134,14 @@ class Checkpoints:
                 _logger.warning("going on from the older checkpoint %d", restored.step)
             return restored
         quarantined = sorted(path.name for path in self._folder.iterdir() if re.fullmatch(r"\d+\.corrupt", path.name))
-        if damaged or quarantined:
-            reasons = [f"step {step}: {reason}" for step, reason in damaged.items()]
-            reasons += [f"{name}: set aside earlier" for name in quarantined]
+        reasons = [f"step {step}: {reason}" for step, reason in damaged.items()]
+        if reasons and not set_aside:
+            raise NoUsableCheckpoint(
+                f"{self._folder}: the newest checkpoint cannot be used ({reasons[0]}). Restore the folder from a copy, "
+                "or let the run go on, which sets that checkpoint aside and starts from the one before it."
+            )
+        reasons += [f"{name}: set aside earlier" for name in quarantined]
+        if reasons:
             raise NoUsableCheckpoint(
                 f"{self._folder}: none of the checkpoints can be used ({'; '.join(reasons)}). "
                 "Restore the folder from a copy, or start again in a new run folder."

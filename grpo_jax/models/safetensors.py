@@ -98,8 +98,8 @@ class SafetensorsFolder:
                 "Files of other kinds (.bin, .pt) must be converted first."
             )
         try:
-            listed: dict[str, str] = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
-        except (ValueError, KeyError, TypeError) as error:
+            listed: dict[str, str] = dict(json.loads(index.read_text(encoding="utf-8"))["weight_map"].items())
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"{index} is no index of safetensors files: {error!r}. Fetch it again.") from error
         outside = sorted(file for file in set(listed.values()) if Path(file).name != file)
         if outside:

@@ -32,7 +32,7 @@ def make_mesh(sizes: Mapping[str, int], devices: Sequence[Any] | None = None) ->
     if -1 in shape or int(np.prod(shape)) != len(devices):
         raise ValueError(
             f"config.mesh: got {dict(sizes)}, wanted sizes whose product is the number of devices, {len(devices)}. "
-            "Set one axis to -1 to let it take all that are left."
+            "One axis may be -1, which takes all that are left; the product of the others must divide the number."
         )
     return jax.make_mesh(shape, AXES, devices=devices)
 

@@ -11,6 +11,7 @@ from grpo_jax.data.tokenizer import build_tokenizer
 from grpo_jax.models import spec as spec_lib
 from grpo_jax.models.moe import choice_dtype
 from grpo_jax.models.presets import PRESETS, preset_of
+from grpo_jax.models.safetensors import read_config
 from grpo_jax.models.spec import ModelSpec
 from grpo_jax.rollout.engine import Rollout, length_bucket
 from grpo_jax.training.published import computed_spec, open_published, with_adapters
@@ -50,7 +51,11 @@ def abstract_spec(config: RunConfig) -> ModelSpec:
         spec = spec_lib.from_config(model, build_tokenizer(config.data.tokenizer).vocab_size)
     else:
         path = Path(model.path)
-        published = open_published(path).config if path.exists() else PRESETS[preset_of(model.path)]
+        if path.is_dir():
+            # Its weights may be elsewhere.
+            published = read_config(path)
+        else:
+            published = open_published(path).config if path.exists() else PRESETS[preset_of(model.path)]
         spec = computed_spec(published, model)
     return with_adapters(spec, model)
 

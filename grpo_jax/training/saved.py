@@ -39,7 +39,7 @@ class SavedModel(NamedTuple):
         tokenizer: Its tokenizer, as ``build_tokenizer`` takes it.
         tensors: Its published tensors, where it comes from a published file.
         params: Its parameters, where training saved it; with their adapters, if it has them.
-        base: The published model that it was trained from, if it was.
+        base: The published model that its adapters stand beside, if they do.
     """
 
     description: str
@@ -119,7 +119,9 @@ def _open_run(folder: Path, values: dict[str, Any]) -> SavedModel:
                 step, state = _restored(saved, abstract)
                 description = f"step {step} of {phase} in {folder}"
                 files = (published, spec, config.data.tokenizer)
-                return SavedModel(description, *files, params=state.params, base=config.model.path or "")
+                # After a cold start the adapters stand beside another model than the one that was published.
+                base = config.model.path if config.model.path and not config.cold_start.steps else ""
+                return SavedModel(description, *files, params=state.params, base=base)
     raise ValueError(f"{folder} is a run without a checkpoint. Let it go on until its first one.")
 
 
@@ -129,7 +131,7 @@ def _restored(folder: Path, abstract: Any) -> tuple[int, Any]:
         lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=NamedSharding(mesh, jax.P())), abstract
     )
     with contextlib.closing(Checkpoints(folder, keep=2**31)) as checkpoints:
-        restored = checkpoints.restore(placed)
+        restored = checkpoints.restore(placed, set_aside=False)
     if restored is None:
         raise ValueError(f"{folder} holds no checkpoint.")
     return restored.step, restored.state

@@ -6,11 +6,12 @@ import sys
 import jax
 import numpy as np
 import pytest
+import safetensors.numpy
 
 from grpo_jax import convert
 from grpo_jax.config import RunConfig, from_nested, to_nested
 from grpo_jax.data.tokenizer import build_tokenizer
-from grpo_jax.io.checkpoint import Checkpoints
+from grpo_jax.io.checkpoint import Checkpoints, NoUsableCheckpoint
 from grpo_jax.io.run_folder import RunFolder, RunFolderInUse
 from grpo_jax.models.huggingface import spec_from_huggingface
 from grpo_jax.models.parameters import init_params
@@ -116,13 +117,22 @@ def test_adapters_go_alone_or_merged(tmp_path):
     assert {path.name for path in (tmp_path / "adapter").iterdir()} == {
         "adapter_config.json",
         "adapter_model.safetensors",
+        "base",
         "generation_config.json",
         "tokenizer.json",
         "tokenizer_config.json",
     }
     config = json.loads((tmp_path / "adapter" / "adapter_config.json").read_text())
     assert (config["r"], config["lora_alpha"], config["target_modules"]) == (2, 32.0, ["o_proj", "q_proj"])
+    assert config["base_model_name_or_path"] == "base"
     convert.convert(tmp_path / "run", tmp_path / "merged")
+    files = (tmp_path / "adapter/adapter_model.safetensors", tmp_path / "adapter/base/model.safetensors")
+    pair, base, merged = map(safetensors.numpy.load_file, (*files, tmp_path / "merged/model.safetensors"))
+    assert base.keys() == merged.keys()
+    for name, matrix in base.items():
+        module = f"base_model.model.{name.removesuffix('.weight')}"
+        a, b = (pair.get(f"{module}.lora_{part}.weight", np.zeros(())) for part in "AB")
+        np.testing.assert_allclose(merged[name], matrix + 16 * (b @ a if a.ndim else 0), atol=1e-6, err_msg=name)
     convert.convert(tmp_path / "merged", tmp_path / "parameters", form="checkpoint")
     convert.convert(tmp_path / "run", tmp_path / "parameters of the run", form="checkpoint")
     for name in ("parameters", "parameters of the run"):
@@ -131,6 +141,17 @@ def test_adapters_go_alone_or_merged(tmp_path):
         assert again == (tmp_path / "merged" / "model.safetensors").read_bytes()
     with pytest.raises(ValueError, match=r"--form: got 'adapter', but .*merged has no adapters, wanted a run"):
         convert.convert(tmp_path / "merged", tmp_path / "none", form="adapter")
+
+
+def test_a_damaged_newest_checkpoint_is_named_and_nothing_is_renamed(tmp_path):
+    run_folder(tmp_path / "run", ["grpo"])
+    checkpoints = tmp_path / "run" / "checkpoints" / "grpo"
+    for file in (checkpoints / "2").rglob("*"):
+        if file.is_file() and file.stat().st_size > 200:
+            file.write_bytes(file.read_bytes()[:-100])
+    with pytest.raises(NoUsableCheckpoint, match=r"newest checkpoint cannot be used \(step 2: .* let the run go"):
+        convert.convert(tmp_path / "run", tmp_path / "published")
+    assert sorted(path.name for path in checkpoints.iterdir()) == ["1", "2"]
 
 
 def test_a_run_that_goes_on_is_left_alone(tmp_path):

@@ -131,7 +131,8 @@ def test_a_run_that_goes_on_is_left_alone(command, run):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--num=0"], r"--num: got 0, wanted 1 or more"),
+        (["--num=0"], r"--num: got 0, wanted 1 to 1024"),
+        (["--prompt=\udcff"], r"--prompt: got bytes that are no UTF-8"),
         (["--seed=-1"], r"--seed: got -1, wanted 0 or more"),
         (["--temperature=-1"], r"--temperature: got -1\.0, wanted a positive number"),
         (["--temperature=0", "--top_k=5"], r"--top_k: got 5, wanted 0, since --temperature 0 takes the likeliest"),

@@ -34,17 +34,17 @@ def spec_from_huggingface(config: Mapping[str, Any]) -> ModelSpec:
 
 def _sizes(fields: Fields, *, tied: bool = False) -> dict[str, Any]:
     """What every family has."""
-    heads, initial = fields.integer("num_attention_heads"), fields.number("initializer_range", 0.02)
-    kv_heads = fields.integer("num_key_value_heads", heads)
-    if kv_heads < 1 or heads % kv_heads:
+    heads, initial = fields.size("num_attention_heads"), fields.number("initializer_range", 0.02)
+    kv_heads = fields.size("num_key_value_heads", heads)
+    if heads % kv_heads:
         raise fields.unsupported("num_key_value_heads", kv_heads, f"a divisor of num_attention_heads ({heads})")
     return {
-        "vocab_size": fields.integer("vocab_size"),
-        "num_layers": fields.integer("num_hidden_layers"),
-        "d_model": fields.integer("hidden_size"),
+        "vocab_size": fields.size("vocab_size"),
+        "num_layers": fields.size("num_hidden_layers"),
+        "d_model": fields.size("hidden_size"),
         "num_heads": heads,
         "num_kv_heads": kv_heads,
-        "d_ff": fields.integer("intermediate_size"),
+        "d_ff": fields.size("intermediate_size"),
         "norm_epsilon": fields.number("rms_norm_eps", 1e-6),
         "tie_embeddings": fields.flag("tie_word_embeddings", tied),
         "init_std": initial,
@@ -59,7 +59,7 @@ def _llama_like(fields: Fields, *, default_head_dim: int | None = None) -> dict[
     fields.expect("mlp_bias", False)
     fields.expect("rope_interleaved", False)
     values = _sizes(fields)
-    values["head_dim"] = fields.integer("head_dim", default_head_dim or values["d_model"] // values["num_heads"])
+    values["head_dim"] = fields.size("head_dim", default_head_dim or values["d_model"] // values["num_heads"])
     return values | _rotation(read_rope(fields))
 
 

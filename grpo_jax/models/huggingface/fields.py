@@ -91,6 +91,13 @@ class Fields:
             raise self.unsupported(name, value, "a whole number")
         return value
 
+    def size(self, name: str, default: Any = _REQUIRED) -> int:
+        """Reads a whole number above 0; see ``take``."""
+        value = self.integer(name, default)
+        if value < 1:
+            raise self.unsupported(name, value, "a whole number above 0")
+        return value
+
     def optional_integer(self, name: str) -> int | None:
         """Reads a whole number that may be absent."""
         return self.integer(name) if self._left.get(name) is not None else None

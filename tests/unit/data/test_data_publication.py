@@ -55,6 +55,21 @@ def test_files_come_back_as_they_were(tmp_path):
     assert json.loads(again.tokenizer.to_str()) == json.loads(files.tokenizer.to_str())
 
 
+def test_a_text_outside_the_vocabulary_is_named(tmp_path):
+    write_files(published_files("characters"), tmp_path)
+    published = build_tokenizer(str(tmp_path))
+    for encode in (published.encode, published.encode_prompt):
+        with pytest.raises(ConfigError, match=r"data\.tokenizer: .*tokenizer\.json cannot write 'été\?': .* Wanted"):
+            encode("été?")
+
+
+def test_side_files_hold_objects(tmp_path):
+    write_files(published_files("characters"), tmp_path)
+    (tmp_path / "tokenizer_config.json").write_text("[]")
+    with pytest.raises(ConfigError, match=r"tokenizer_config\.json holds a list, wanted a JSON object"):
+        build_tokenizer(str(tmp_path))
+
+
 def test_a_tokenizer_without_an_end_is_not_written(tmp_path):
     files = published_files("bytes")
     nothing = TokenizerFiles(files.source, files.tokenizer, {name: {} for name in SIDE_FILES})

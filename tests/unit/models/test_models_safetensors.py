@@ -83,6 +83,8 @@ def test_an_index_that_does_not_fit_its_files_is_refused(tmp_path):
         (tmp_path / INDEX).write_text(json.dumps({"weight_map": weight_map}))
         return SafetensorsFolder(tmp_path)
 
+    with pytest.raises(ValueError, match=r"index\.json is no index of safetensors files: .* Fetch it again"):
+        changed(3)
     with pytest.raises(
         ValueError, match=r"does not hold 1 tensors, by model\.safetensors\.index\.json: more in model-"
     ):

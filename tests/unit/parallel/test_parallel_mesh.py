@@ -35,7 +35,7 @@ def test_the_mesh_uses_the_given_devices_only():
 
 @pytest.mark.parametrize("sizes", [{}, {"data": 4}, {"data": 16}, {"data": 3, "fsdp": -1}, {"data": 4, "fsdp": 3}])
 def test_sizes_that_do_not_use_every_device_once_are_refused(sizes):
-    with pytest.raises(ValueError, match=r"config\.mesh: got \{'data'.*product is the number of devices, 8\. Set one"):
+    with pytest.raises(ValueError, match=r"config\.mesh: got \{'data'.*product is the number of devices, 8\. One axis"):
         mesh.make_mesh(ONE | sizes)
 
 
@@ -52,7 +52,7 @@ def test_put_places_a_host_array_along_mesh_axes():
 
 def test_partition_follows_the_rules():
     assert rules.partition(("batch", None, "vocab")) == jax.P(("data", "fsdp"), None, "tensor")
-    assert rules.partition(("layers", "embed", "heads", None)) == jax.P(None, "fsdp", "tensor", None)
+    assert rules.partition(("layers", "embed", "heads", None)) == jax.P(None, ("fsdp", "context"), "tensor", None)
     with pytest.raises(KeyError, match="typo"):
         rules.partition(("typo",))
 

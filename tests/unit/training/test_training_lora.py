@@ -133,7 +133,7 @@ def test_micro_batches_and_shards_change_nothing():
     with on_mesh():
         wanted = optax.tree.get(updated(spec)[0].optimizer, "mu")
         compare(optax.tree.get(updated(spec, micro_batch=2)[0].optimizer, "mu"), wanted)
-    with on_mesh(data=2, fsdp=2, tensor=2):
+    with on_mesh(data=2, context=2, tensor=2):
         compare(optax.tree.get(updated(spec)[0].optimizer, "mu"), wanted)
 
 
