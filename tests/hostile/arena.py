@@ -75,8 +75,8 @@ class Arena:
             self._bystander.kill()
             raise
         self.verifier = CodeVerifier(CODE, self.sandbox)
-        # Jobs of the canary may still be ending: what stays is the fewest seen for a while.
-        self._zygotes = min(len(self._processes()) for _ in settling())
+        # Jobs of the canary may still be ending: what stays are the processes that are seen all the time.
+        self._zygotes = set.intersection(*(set(self._processes()) for _ in settling()))
 
     def text(self, hostile: Hostile) -> str:
         """The program with its capitals replaced."""
@@ -111,8 +111,8 @@ class Arena:
     def _left(self) -> list[str]:
         shared = [name for name in os.listdir("/dev/shm") if self._names["UNIQUE"] in name]
         files = [*os.listdir(self.scratch), *os.listdir(self._names["OUTSIDE"]), *shared]
-        processes = self._processes()
-        found = [f"processes {processes}"] if len(processes) > self._zygotes else []
+        processes = set(self._processes()) - self._zygotes
+        found = [f"processes {sorted(processes)}"] if processes else []
         return [*found, f"files {files}"] if files else found
 
     def close(self) -> None:

@@ -19,6 +19,7 @@ MESHES = {
     "fsdp": {"fsdp": 8},
     "data_tensor": {"data": 4, "tensor": 2},
     "data": {"data": 8},
+    "context": {"data": 2, "context": 2, "tensor": 2},
 }
 N, S = 8, 6
 
@@ -47,6 +48,8 @@ def loss_and_gradient(params, batch, *, spec):
         hidden_NSD = decoder.forward(params, spec, token_NS[:, :-1], position_NS[:, :-1], segment_NS[:, :-1])
         table_DV = decoder.unembedding(params, spec)
         scored = logprobs.chunked(hidden_NSD, table_DV, token_NS[:, 1:], temperature=0.7, chunk_tokens=16)
+        # What is scored from padding has no meaning, and is another number where positions are filled up.
+        scored = jax.tree.map(lambda array: jnp.where(segment_NS[:, :-1] > 0, array, 0), scored)
         return -jnp.sum(scored.logprob_NT * weight_NS[:, 1:]), scored
 
     (value, scored), gradient = jax.value_and_grad(loss, has_aux=True)(params)
@@ -121,6 +124,7 @@ SHARD_SHAPES = {
     "fsdp": ((2, 2, 2, 2, 4), (2, 2, 12), (16, 2)),
     "data_tensor": ((2, 16, 1, 2, 4), (2, 16, 6), (8, 16)),
     "data": ((2, 16, 2, 2, 4), (2, 16, 12), (16, 16)),
+    "context": ((2, 8, 1, 2, 4), (2, 8, 6), (8, 8)),
 }
 
 

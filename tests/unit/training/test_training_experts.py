@@ -268,7 +268,7 @@ def along(choice_NSA):
         weight = spec.experts.weight_scale * weight / jnp.sum(weight, axis=-1, keepdims=True)
         hidden = jax.nn.silu(jnp.einsum("NSD,EDF->NSEF", x, parameters["expert_gate"]))
         hidden = hidden * jnp.einsum("NSD,EDF->NSEF", x, parameters["expert_up"]) * weight[..., None]
-        place = layers.residual_sharding(x)
+        place = layers.sharding_of(x)
         out = jnp.einsum("NSEF,EFD->NSD", hidden, parameters["expert_down"], out_sharding=place)
         shared = jax.nn.silu(x @ parameters["shared_gate"]) * (x @ parameters["shared_up"])
         return out + jnp.einsum("NSF,FD->NSD", shared, parameters["shared_down"], out_sharding=place), None
