@@ -135,10 +135,7 @@ def _write(model: SavedModel, folder: Path, form: Any, dtype: Any) -> int:
             checkpoints.save(0, merged(model.load(), model.spec), {})
     else:
         write_folder(folder, model.published(), dtype)
-    _write_json(
-        folder / CONFIG,
-        {name: value for name, value in model.config.items() if name != "dtype"} | {"torch_dtype": dtype},
-    )
+    _write_config(folder, model.config, dtype)
     return sum(math.prod(source.shape) for source in leaf_sources(model.spec))
 
 
@@ -155,9 +152,15 @@ def _write_adapter(model: SavedModel, folder: Path) -> int:
         base = folder / BASE
         base.mkdir()
         write_folder(base, published_tensors(without_adapters(model.params), model.spec), "float32")
-        _write_json(base / CONFIG, model.config | {"torch_dtype": "float32"})
+        _write_config(base, model.config, "float32")
     _write_json(folder / ADAPTER_CONFIG, peft_config(model.spec, model.base or BASE))
     return sum(array.size for array in tensors.values())
+
+
+def _write_config(folder: Path, config: dict[str, Any], dtype: str) -> None:
+    # Files of both generations name the dtype; only one name is kept.
+    others = {name: value for name, value in config.items() if name != "dtype"}
+    _write_json(folder / CONFIG, others | {"torch_dtype": dtype})
 
 
 def _write_json(path: Path, values: dict[str, Any]) -> None:

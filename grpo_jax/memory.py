@@ -24,7 +24,7 @@ from grpo_jax.config import ConfigError, RunConfig
 from grpo_jax.forensics.sampling import lower_sampling
 from grpo_jax.forensics.static import device_bytes, markdown_table
 from grpo_jax.parallel.mesh import make_mesh
-from grpo_jax.rollout.engine import SamplingParams
+from grpo_jax.rollout.engine import sampling_params
 from grpo_jax.rollout.jax_engine import JaxEngine
 from grpo_jax.training import experts
 from grpo_jax.training.abstract import abstract_spec, lower_step
@@ -93,13 +93,7 @@ def held_bytes(config: RunConfig, devices: int | None = None) -> dict[str, int]:
         sampling = lower_sampling(
             engine,
             step.state.params,
-            SamplingParams(
-                rollout.completions_per_prompt,
-                rollout.max_new_tokens,
-                rollout.temperature,
-                rollout.top_k,
-                rollout.top_p,
-            ),
+            sampling_params(rollout, rollout.completions_per_prompt),
             prompts=rollout.prompts_per_step,
             prompt_tokens=config.data.max_prompt_tokens,
         )

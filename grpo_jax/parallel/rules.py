@@ -99,8 +99,8 @@ def batch_shards() -> int:
 
 def shards(name: str) -> int:
     """Into how many parts a logical axis is cut on the mesh in use."""
-    sizes, axes = jax.sharding.get_abstract_mesh().shape, RULES[name] or ()
-    return math.prod(sizes.get(axis, 1) for axis in ((axes,) if isinstance(axes, str) else axes))
+    sizes = jax.sharding.get_abstract_mesh().shape
+    return math.prod(sizes.get(axis, 1) for axis in mesh_axes(partition((name,))))
 
 
 def gather_parameters(parameters: Any, axes: Any) -> Any:
@@ -130,19 +130,14 @@ def validate_divisible(shapes: Any, axes: Any) -> None:
     Raises:
         ValueError: naming leaf, axis, size and the mesh axes it should divide by.
     """
-    sizes = dict(jax.sharding.get_abstract_mesh().shape)
 
     def check(path: Any, leaf: Any, names: LogicalAxes) -> None:
         for position, (size, name) in enumerate(zip(leaf.shape, names, strict=True)):
-            mesh_axes = RULES[name] if name is not None else None
-            mesh_axes = (mesh_axes,) if isinstance(mesh_axes, str) else (mesh_axes or ())
-            shards = 1
-            for mesh_axis in mesh_axes:
-                shards *= sizes.get(mesh_axis, 1)
-            if size % shards:
+            if name is not None and size % shards(name):
                 raise ValueError(
                     f"config.mesh: parameter {jax.tree_util.keystr(path)} of shape {leaf.shape} has {size} along axis "
-                    f"{position} ({name}), wanted a multiple of {shards}, the devices along {', '.join(mesh_axes)}. "
+                    f"{position} ({name}), wanted a multiple of {shards(name)}, the devices along "
+                    f"{', '.join(mesh_axes(partition((name,))))}. "
                     "Choose a smaller mesh axis or another model size."
                 )
 

@@ -8,6 +8,8 @@ import jax
 import numpy as np
 from jaxtyping import Bool, Float, Int, Integer
 
+from grpo_jax.config import RolloutConfig
+
 
 @dataclasses.dataclass(frozen=True)
 class SamplingParams:
@@ -28,6 +30,21 @@ class SamplingParams:
     top_k: int = 0
     top_p: float = 1.0
     stop: tuple[str, ...] = ()
+
+
+def sampling_params(config: RolloutConfig, completions_per_prompt: int) -> SamplingParams:
+    """How a run draws.
+
+    Args:
+        config: The rollout's section.
+        completions_per_prompt: G: that of training, or that of an evaluation.
+
+    Returns:
+        The section's settings.
+    """
+    return SamplingParams(
+        completions_per_prompt, config.max_new_tokens, config.temperature, config.top_k, config.top_p, config.stop
+    )
 
 
 class FinishedGroup(NamedTuple):

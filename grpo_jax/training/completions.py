@@ -233,6 +233,11 @@ def accumulate_gradients(
 
     differentiate = jax.value_and_grad(share, has_aux=True)
     first = micro_batch(stacked, jnp.int32(0))
+    if jax.tree.leaves(stacked)[0].shape[0] == 1:
+        # A single micro-batch is computed also where none of its rows takes part: its gradient is 0 then, and a branch
+        # or a sum to add it to would hold the gradients twice.
+        (loss, sums), gradients = differentiate(trained, first)
+        return gradients, {"loss": loss, **sums}
     (loss_type, sums_type), _ = jax.eval_shape(differentiate, trained, first)
     sums = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), {"loss": loss_type, **sums_type})
 
@@ -243,11 +248,6 @@ def accumulate_gradients(
         sums = {name: _combine(name, sums[name], new_sums[name]) for name in sums}
         return jax.tree.map(jnp.add, gradients, new_gradients), sums
 
-    if jax.tree.leaves(stacked)[0].shape[0] == 1:
-        # A single micro-batch is computed also where none of its rows takes part: its gradient is 0 then, and a branch
-        # or a sum to add it to would hold the gradients twice.
-        (loss, sums), gradients = differentiate(trained, first)
-        return gradients, {"loss": loss, **sums}
     return jax.lax.fori_loop(0, count, body, (jax.tree.map(jnp.zeros_like, trained), sums))
 
 

@@ -8,7 +8,6 @@ from typing import Any, cast
 import jax
 import numpy as np
 
-from grpo_jax.config import RolloutConfig
 from grpo_jax.data.curriculum import CurriculumLoader
 from grpo_jax.data.loader import PromptLoader
 from grpo_jax.data.splits import Split
@@ -16,7 +15,7 @@ from grpo_jax.io.display import Display
 from grpo_jax.io.run_folder import RunFolder
 from grpo_jax.models.decoder import Parameters
 from grpo_jax.records import Problem
-from grpo_jax.rollout.engine import Engine, SamplingParams
+from grpo_jax.rollout.engine import Engine, SamplingParams, sampling_params
 from grpo_jax.rollout.prefixes import prefix_metrics
 from grpo_jax.rollout.repetition import repetition_metrics
 from grpo_jax.training import cold_start, evaluation, faults, grpo, ppo, setup
@@ -77,15 +76,7 @@ class Trainer:
 
     def sampling(self, completions_per_prompt: int) -> SamplingParams:
         """How this run draws, for training and evaluation alike."""
-        rollout: RolloutConfig = self.config.rollout
-        return SamplingParams(
-            completions_per_prompt,
-            rollout.max_new_tokens,
-            rollout.temperature,
-            rollout.top_k,
-            rollout.top_p,
-            rollout.stop,
-        )
+        return sampling_params(self.config.rollout, completions_per_prompt)
 
     def _cold_start_phase(self) -> Phase:
         recipe = cold_start.make_recipe(self.config, self.parts.spec)
