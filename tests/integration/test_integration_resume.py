@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-CLOCK = ("seconds", "step_time", "tokens_per_second")
+CLOCK = ("seconds", "step_time", "tokens_per_second", "memory")
 KILLED = -9
 
 
