@@ -9,6 +9,8 @@ from grpo_jax.reporting.markup import Markup, element, joined
 
 Number = float | int
 
+COLORS = 8
+"""Colours of the style sheet."""
 WIDTH, HEIGHT = 360, 190
 LEFT, RIGHT, TOP, BOTTOM = 44, 8, 8, 24
 MOST_POINTS, MOST_AREA_POINTS = 240, 100
@@ -90,7 +92,7 @@ def lines(series: Sequence[Series], limits: Limits, *, dots: bool, description: 
     frame = _frame(thin, bold, limits)
     drawn: list[Markup] = [_axes(frame)]
     for raw, mean in zip(thin, smooth, strict=True):
-        color = f"c{raw.color}"
+        color = color_class(raw.color)
         if mean is not raw and len(series) == 1:
             drawn.append(element("polyline", points=frame.points(raw.steps, raw.values), class_=f"raw {color}"))
         drawn.append(element("polyline", points=frame.points(mean.steps, mean.values), class_=f"bold {color}"))
@@ -123,9 +125,14 @@ def stacked(series: Sequence[Series], high: Number | None, *, description: str) 
     for one in thin:
         top = [under + value for under, value in zip(base, one.values, strict=True)]
         edge = f"{frame.points(steps, top)} {frame.points(steps[::-1], base[::-1])}"
-        drawn.append(element("polygon", points=edge, class_=f"area c{one.color}"))
+        drawn.append(element("polygon", points=edge, class_=f"area {color_class(one.color)}"))
         base = top
     return Chart(_svg([*drawn, _axes(frame)], description), _readout(frame, thin))
+
+
+def color_class(number: int) -> str:
+    """The style sheet's class of a colour; beyond the last one they come again, as dashed lines."""
+    return f"c{number % COLORS}{' dashed' if number >= COLORS else ''}"
 
 
 def interval_bars(rows: Sequence[tuple[str, Number, Number, Number, int]]) -> Markup:
@@ -152,8 +159,8 @@ def interval_bars(rows: Sequence[tuple[str, Number, Number, Number, int]]) -> Ma
         shown = label if len(label) <= 16 else f"{label[:15]}…"
         drawn += [
             element("text", shown, x=left - 8, y=y + 4, class_="label end"),
-            element("line", x1=place(low), x2=place(high), y1=y, y2=y, class_=f"whisker c{color}"),
-            element("circle", cx=place(value), cy=y, r=4.5, class_=f"dot c{color}"),
+            element("line", x1=place(low), x2=place(high), y1=y, y2=y, class_=f"whisker {color_class(color)}"),
+            element("circle", cx=place(value), cy=y, r=4.5, class_=f"dot {color_class(color)}"),
         ]
     described = "; ".join(f"{label} {value:.1%}, {low:.1%} to {high:.1%}" for label, value, low, high, _ in rows)
     return element("svg", *drawn, viewBox=f"0 0 {WIDTH} {height}", role="img", aria_label=described, class_="bars")

@@ -30,7 +30,7 @@ def results(runs: Sequence[RunRecord]) -> Markup:
         beside = intervals.paired_difference(first, after) if first is not None and after is not None else None
         rows.append(
             (
-                joined(element("i", class_=f"key c{color}"), run.label),
+                joined(element("i", class_=f"key {charts.color_class(color)}"), run.label),
                 f"{sections.percent(estimate.value)} ({_ends(estimate)})" if estimate else "no result yet",
                 _difference(gain),
                 "" if run is runs[0] else _difference(beside),

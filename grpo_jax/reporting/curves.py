@@ -97,7 +97,9 @@ class Drawings:
         """Frames a chart with its title, what is under the pointer, and a legend where there is one."""
         identifier = f"chart{len(self.readouts)}"
         self.readouts[identifier] = chart.readout
-        keys = [element("span", element("i", class_=f"key c{color}"), label) for label, color in legend]
+        keys = [
+            element("span", element("i", class_=f"key {charts.color_class(color)}"), label) for label, color in legend
+        ]
         return element(
             "figure",
             element(
