@@ -19,7 +19,7 @@ from benchmarks.runs import REPOSITORY, finished
 from grpo_jax.reporting.page import write_comparison, write_report
 
 IMAGES = REPOSITORY / "docs" / "images"
-COLOURS = 96
+COLOURS = 200
 """Of a picture's palette: text stays sharp and the file small."""
 
 
@@ -35,9 +35,9 @@ def main() -> None:
         copy = Path(scratch) / "comparison.html"
         report = write_report(seeds[0])
         shoot(report, "report_light", width=1180, top=0, height=1010)
-        shoot(report, "report_dark", width=1180, top=2080, height=900, dark=True)
+        shoot(report, "report_dark", width=1180, top=2115, height=900, dark=True)
         shoot(report, "report_phone", width=500, top=0, height=1000)
-        shoot(write_report(loop), "report_warning", width=1180, top=0, height=640)
+        shoot(write_report(loop), "report_warning", width=1180, top=0, height=860)
         shoot(write_comparison([*seeds, loop], copy), "report_comparison", width=1180, top=0, height=1000)
 
 

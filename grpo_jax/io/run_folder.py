@@ -21,7 +21,8 @@ import jax
 import grpo_jax
 
 _PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
-_ABSENT = "(absent)"
+ABSENT = "(absent)"
+"""Stands for the value of a key that a configuration lacks."""
 
 
 class RunFolderInUse(RuntimeError):  # noqa: N818
@@ -270,7 +271,7 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, tup
     """
     before, now = dotted(old), dotted(new)
     keys = [*now, *(key for key in before if key not in now)]
-    pairs = {key: (before.get(key, _ABSENT), now.get(key, _ABSENT)) for key in keys}
+    pairs = {key: (before.get(key, ABSENT), now.get(key, ABSENT)) for key in keys}
     return {key: (a, b) for key, (a, b) in pairs.items() if a != b}
 
 

@@ -2,12 +2,10 @@
 
 from collections.abc import Sequence
 
-from grpo_jax.io.run_folder import dotted
+from grpo_jax.io.run_folder import ABSENT, dotted
 from grpo_jax.reporting import charts, intervals, sections
 from grpo_jax.reporting.markup import Markup, element, joined, table
 from grpo_jax.reporting.records import RunRecord
-
-ABSENT = "(absent)"
 
 
 def results(runs: Sequence[RunRecord]) -> Markup:

@@ -9,7 +9,7 @@ from typing import Any
 from grpo_jax.config import ConfigError, HealthConfig, RunConfig, from_nested, to_nested
 from grpo_jax.io.health import Alarm, alarms_of
 from grpo_jax.io.metrics import read_metrics
-from grpo_jax.io.run_folder import differences
+from grpo_jax.io.run_folder import ABSENT, differences
 
 Row = Mapping[str, Any]
 
@@ -55,9 +55,12 @@ class RunRecord:
 
     @property
     def changed_keys(self) -> dict[str, tuple[Any, Any]]:
-        """Default and value of the configuration's keys that differ from ``configs/base.py``, by dotted key."""
+        """Default and value of the configuration's keys that differ from ``configs/base.py``, by dotted key.
+
+        Keys that are younger than the run are none of them.
+        """
         defaults = json.loads(json.dumps(to_nested(RunConfig())))
-        return differences(defaults, self.config)
+        return {key: pair for key, pair in differences(defaults, self.config).items() if pair[1] != ABSENT}
 
     @property
     def alarms(self) -> list[Alarm]:
