@@ -18,7 +18,7 @@ class Alarm:
 
     Attributes:
         symptom: What it is.
-        words: What was wrong, as first said.
+        words: What is wrong, or was when it was last there.
         first_step: Step at which it came up.
         last_step: Last step at which it was there.
     """
@@ -82,7 +82,7 @@ class Monitor:
             if symptom.name not in self.alarms:
                 self.alarms[symptom.name] = Alarm(symptom, said, step, step)
                 come.append(self.alarms[symptom.name])
-            self.alarms[symptom.name].last_step = step
+            self.alarms[symptom.name].words, self.alarms[symptom.name].last_step = said, step
         return come, gone
 
     def metrics(self) -> dict[str, Any]:

@@ -58,7 +58,7 @@ def test_no_false_alarm_on_the_quickstart(seed):
 def test_the_thinking_loop_raises_its_alarm():
     [alarm] = alarms_of(recorded("thinking_loop_seed0"), HealthConfig())
     assert (alarm.symptom.name, alarm.first_step, alarm.last_step) == ("thinking_loops", 21, 120)
-    assert "40% of their text stood before" in alarm.words
+    assert "64% of their text stood before" in alarm.words
 
 
 def test_a_healthy_history_says_nothing():
@@ -115,7 +115,7 @@ def test_reward_without_accuracy():
     [alarm] = alarms_of(rows, HealthConfig())
     assert alarm.symptom.name == "reward_without_accuracy"
     assert (
-        "since step 20 the reward rose from 0.300 to 0.600, but held-out pass@1 went from 0.400 to 0.400" in alarm.words
+        "since step 40 the reward rose from 0.400 to 0.700, but held-out pass@1 went from 0.400 to 0.400" in alarm.words
     )
     solved = [row | {"eval/pass_at_1": row["step"] / 200} if row["kind"] == "evaluation" else row for row in rows]
     assert alarms_of(solved, HealthConfig()) == []
