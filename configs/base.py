@@ -249,6 +249,13 @@ def get_config() -> ConfigDict:
 
     config.optimizer = _optimizer(1e-6, warmup_steps=10, schedule="constant", final_fraction=0.0, weight_decay=0.0)
 
+    config.reference = ConfigDict(
+        {
+            "dtype": "compute",  # compute (model.compute_dtype), int8, float8_e4m3fn: matrices of layers in one byte
+            "placement": "device",  # device, host (layers in host memory, streamed in one after the other)
+        }
+    )
+
     config.cold_start = ConfigDict(
         {
             "steps": 0,  # supervised steps on worked examples before GRPO; 0: none
@@ -305,5 +312,8 @@ def _optimizer(
             "epsilon": 1e-8,
             "weight_decay": weight_decay,  # norms and biases are not decayed
             "max_grad_norm": 1.0,  # gradients are scaled down to this global norm
+            "moments_dtype": "float32",  # float32, bfloat16 (4 bytes less per parameter, rounded at random)
+            "gradient_dtype": "float32",  # float32, bfloat16 (needs model.compute_dtype "bfloat16")
+            "placement": "device",  # device, host (masters and moments in host memory, streamed layer by layer)
         }
     )

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Integer
 
-from grpo_jax.models import adapters, attention, moe, rotary
+from grpo_jax.models import adapters, attention, moe, precision, rotary
 from grpo_jax.models.block import Attend, Block, Extras
 from grpo_jax.models.cache import CompletionCache, PromptCache, empty_cache, kept_of
 from grpo_jax.models.ends import embed, final_norm, unembedding
@@ -34,12 +34,6 @@ __all__ = [
     "prefill",
     "unembedding",
 ]
-
-
-def _narrow(block: Parameters, spec: ModelSpec) -> Parameters:
-    """A layer's matrices in the compute dtype, before they are gathered; scales and routers stay as they are."""
-    wide = ("norm", "router", "router_bias")
-    return {name: leaf if name.endswith(wide) else leaf.astype(spec.compute_dtype) for name, leaf in block.items()}
 
 
 _REMAT_POLICIES = {
@@ -96,7 +90,7 @@ def _run_layers(
         if narrow is not None:
             own_rotation = jax.tree.map(lambda near, far: jnp.where(own_window > 0, near, far), narrow, rotation)
         names = {name: leaf_axes[1:] for name, leaf_axes in axes[stack.name].items()}
-        variables = {"params": rules.gather_parameters(_narrow(block, spec), names)}
+        variables = {"params": precision.ready(block, names, spec.compute_dtype)}
         module = Block(spec, stack.routed, absorbed)
         corrections = adapters.of_layer(own_adapters, spec, stack, dropout_key_N)
         attend_here = attend(own_window, own_inputs)

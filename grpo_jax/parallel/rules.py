@@ -103,6 +103,22 @@ def shards(name: str) -> int:
     return math.prod(sizes.get(axis, 1) for axis in mesh_axes(partition((name,))))
 
 
+def on_device(tree: Any) -> Any:
+    """Brings arrays out of the host's memory; those that are on the device are themselves."""
+    return _in_memory(tree, jax.memory.Space.Device)
+
+
+def on_host(tree: Any) -> Any:
+    """Moves arrays into the host's (pinned) memory, where devices can fetch them from."""
+    return _in_memory(tree, jax.memory.Space.Host)
+
+
+def _in_memory(tree: Any, space: jax.memory.Space) -> Any:
+    return jax.tree.map(
+        lambda array: array if jax.typeof(array).memory_space == space else jax.device_put(array, space), tree
+    )
+
+
 def gather_parameters(parameters: Any, axes: Any) -> Any:
     """Gathers parameters along ``embed`` for use, keeping what ``tensor`` shards; gradients are scattered back.
 

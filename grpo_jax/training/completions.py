@@ -11,6 +11,7 @@ from grpo_jax.algorithms import logprobs, reduce
 from grpo_jax.models import adapters, decoder, moe
 from grpo_jax.models.spec import ModelSpec
 from grpo_jax.parallel import rules
+from grpo_jax.training.optimizer import Optimizer
 
 
 class Rows(NamedTuple):
@@ -213,6 +214,8 @@ def accumulate_gradients(
     params: decoder.Parameters,
     stacked: Any,
     count: Int[Array, ""],
+    *,
+    optimizer: Optimizer,
 ) -> tuple[decoder.Parameters, dict[str, jax.Array]]:
     """Adds up gradients and sums over the first ``count`` micro-batches; the others cost nothing.
 
@@ -222,11 +225,12 @@ def accumulate_gradients(
         params: Parameters; a policy with adapters is differentiated by those alone.
         stacked: Arrays with a leading ``M`` axis.
         count: Micro-batches to visit; a traced number, so any count runs the same program.
+        optimizer: What the gradients are for; it says in which dtypes they are taken and added up.
 
     Returns:
         Gradients in the structure of ``adapters.trained(params)``, and sums, the loss among them as ``loss``.
     """
-    trained = adapters.trained(params)
+    trained = optimizer.differentiated(adapters.trained(params))
 
     def share(trained: decoder.Parameters, micro: Any) -> tuple[jax.Array, dict[str, jax.Array]]:
         return objective(adapters.with_trained(params, trained), micro)
@@ -246,9 +250,10 @@ def accumulate_gradients(
         (loss, new_sums), new_gradients = differentiate(trained, micro_batch(stacked, index))
         new_sums = {"loss": loss, **new_sums}
         sums = {name: _combine(name, sums[name], new_sums[name]) for name in sums}
-        return jax.tree.map(jnp.add, gradients, new_gradients), sums
+        return jax.tree.map(lambda total, new: total + new.astype(total.dtype), gradients, new_gradients), sums
 
-    return jax.lax.fori_loop(0, count, body, (jax.tree.map(jnp.zeros_like, trained), sums))
+    zeros = lambda leaf: jnp.zeros_like(leaf, jnp.promote_types(leaf.dtype, optimizer.gradient_dtype))  # noqa: E731
+    return jax.lax.fori_loop(0, count, body, (jax.tree.map(zeros, trained), sums))
 
 
 def observed_sums(scored: ScoredTokens, rows: Rows) -> dict[str, Float[Array, "..."]]:
