@@ -64,6 +64,18 @@ def row_attention(
     kernel = fused_attention.kernel_for(query_NSKJC, value_NSKC, window, packed=packed) if kernels else None
     if kernel is not None:
         return fused_attention.by_kernel(kernel, query_NSKJC, key_NSKC, value_NSKC, segment_NS)
+    return _blockwise(query_NSKJC, key_NSKC, value_NSKC, segment_NS, window=window, block_tokens=block_tokens)
+
+
+def _blockwise(
+    query_NSKJC: jax.Array,
+    key_NSKC: jax.Array,
+    value_NSKC: jax.Array,
+    segment_NS: jax.Array,
+    *,
+    window: int | jax.Array,
+    block_tokens: int,
+) -> jax.Array:
     N, S = segment_NS.shape
     parts = rules.shards(rules.POSITIONS)
     size = -(-min(block_tokens, S) // parts) * parts

@@ -101,10 +101,9 @@ def _run_layers(
             own_rotation = jax.tree.map(lambda near, far: jnp.where(own_window > 0, near, far), narrow, rotation)
         names = {name: leaf_axes[1:] for name, leaf_axes in axes[stack.name].items()}
         variables = {"params": precision.ready(block, names, spec.compute_dtype)}
-        module = Block(spec, stack.routed, absorbed)
         corrections = adapters.of_layer(own_adapters, spec, stack, dropout_key_N)
-        attend_here = attend(own_window, own_inputs)
-        applied: Any = module.apply(variables, x, own_rotation, attend_here, corrections, own_choice)
+        given = (x, own_rotation, attend(own_window, own_inputs), corrections, own_choice)
+        applied: Any = Block(spec, stack.routed, absorbed).apply(variables, *given)
         return applied[0], keep(applied[1])
 
     kept = []
