@@ -12,6 +12,7 @@ from grpo_jax.config.checks import ConfigError, Section, require
 from grpo_jax.config.data import DataConfig
 from grpo_jax.config.health import HealthConfig
 from grpo_jax.config.model import LoRAConfig, ModelConfig
+from grpo_jax.config.optimizer import OptimizerConfig, ReferenceConfig
 from grpo_jax.config.ppo import PPOConfig, refuse_unread
 from grpo_jax.config.sections import (
     CheckpointConfig,
@@ -19,7 +20,6 @@ from grpo_jax.config.sections import (
     CurriculumConfig,
     EvaluationConfig,
     MeshConfig,
-    OptimizerConfig,
     RolloutConfig,
 )
 from grpo_jax.config.values import from_nested, require_key, to_nested
@@ -39,6 +39,7 @@ __all__ = [
     "ModelConfig",
     "OptimizerConfig",
     "PPOConfig",
+    "ReferenceConfig",
     "RewardName",
     "RolloutConfig",
     "RunConfig",
@@ -64,6 +65,7 @@ class RunConfig:
     algorithm: AlgorithmConfig = dataclasses.field(default_factory=AlgorithmConfig)
     ppo: PPOConfig = dataclasses.field(default_factory=PPOConfig)
     optimizer: OptimizerConfig = dataclasses.field(default_factory=OptimizerConfig)
+    reference: ReferenceConfig = dataclasses.field(default_factory=ReferenceConfig)
     cold_start: ColdStartConfig = dataclasses.field(default_factory=ColdStartConfig)
     evaluation: EvaluationConfig = dataclasses.field(default_factory=EvaluationConfig)
     checkpoint: CheckpointConfig = dataclasses.field(default_factory=CheckpointConfig)
@@ -85,6 +87,7 @@ class RunConfig:
             if isinstance(section, Section):
                 section.validate(field.name)
         refuse_unread(self.recipe, self.algorithm, self.ppo)
+        self._validate_held()
         completions = self.rollout.prompts_per_step * self.rollout.completions_per_prompt
         require(
             completions % self.algorithm.micro_batch_completions == 0,
@@ -119,6 +122,17 @@ class RunConfig:
         if task in ("addition", "maximum"):
             wanted = f"no 'countdown', since data.task is {task!r}"
             require("countdown" not in rewards, "verifier.rewards", rewards, wanted, "It needs a problem's numbers.")
+
+    def _validate_held(self) -> None:
+        self.optimizer.validate_for("optimizer", self.model)
+        self.cold_start.optimizer.validate_for("cold_start.optimizer", self.model)
+        if self.recipe == "ppo":
+            # The critic has no adapters.
+            whole = dataclasses.replace(self.model, lora=LoRAConfig())
+            self.ppo.critic.validate_for("ppo.critic", whole)
+            self.reference.validate_for("reference", self.model, self.ppo.kl_beta, "ppo.kl_beta")
+        else:
+            self.reference.validate_for("reference", self.model, self.algorithm.kl_beta, "algorithm.kl_beta")
 
     @staticmethod
     def _largest_divisor(number: int, limit: int) -> int:
