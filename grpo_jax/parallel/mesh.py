@@ -22,9 +22,9 @@ def make_mesh(sizes: Mapping[str, int], devices: Sequence[Any] | None = None) ->
         A mesh with explicit axes.
 
     Raises:
-        ValueError: if the sizes do not use every device exactly once.
+        ValueError: if the sizes do not use every device exactly once, or there are no devices.
     """
-    devices = jax.devices() if devices is None else devices
+    devices = found_devices() if devices is None else devices
     fixed = int(np.prod([size for size in sizes.values() if size != -1]))
     if -1 in sizes.values() and len(devices) % fixed == 0:
         sizes = {axis: len(devices) // fixed if size == -1 else size for axis, size in sizes.items()}
@@ -35,6 +35,24 @@ def make_mesh(sizes: Mapping[str, int], devices: Sequence[Any] | None = None) ->
             "One axis may be -1, which takes all that are left; the product of the others must divide the number."
         )
     return jax.make_mesh(shape, AXES, devices=devices)
+
+
+def found_devices() -> list[Any]:
+    """This run's devices.
+
+    Returns:
+        The devices of the platform that JAX chooses.
+
+    Raises:
+        ValueError: where JAX is told to use a platform that it does not find.
+    """
+    try:
+        return jax.devices()
+    except (AssertionError, RuntimeError) as error:
+        raise ValueError(
+            f"JAX finds no devices of JAX_PLATFORMS={jax.config.jax_platforms!r} ({str(error) or 'no such backend'}). "
+            "Install its plugin (jax[cuda13], jax[cuda12] or jax[tpu]) and driver, or unset the variable."
+        ) from error
 
 
 def put(array: Any, *axes: Any) -> jax.Array:

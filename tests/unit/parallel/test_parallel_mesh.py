@@ -27,6 +27,15 @@ def test_the_mesh_has_the_wanted_sizes(sizes, shape):
     assert set(made.devices.flat) == set(jax.devices())
 
 
+def test_a_platform_without_devices_is_named(monkeypatch):
+    def no_backend():
+        raise RuntimeError("Unable to initialize backend 'cuda'")
+
+    monkeypatch.setattr(jax, "devices", no_backend)
+    with pytest.raises(ValueError, match=r"JAX finds no devices .*Unable to initialize backend 'cuda'.* plugin"):
+        mesh.make_mesh(ONE)
+
+
 def test_the_mesh_uses_the_given_devices_only():
     made = mesh.make_mesh(ONE | {"tensor": -1}, jax.devices()[2:4])
     assert dict(made.shape) == ONE | {"tensor": 2}
