@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import NamedSharding
 
+from grpo_jax.forensics.programs import Program, lower
 from grpo_jax.models.decoder import PromptCache
 from grpo_jax.parallel import rules
 from grpo_jax.rollout.decoding import DecodeState, advance, start
@@ -20,13 +21,13 @@ class LoweredSampling(NamedTuple):
         prompt_cache: Shapes of the prompts' cache.
         state: Shapes of what a decode loop carries, the completions' cache among them.
         start: Prefill and the first token, lowered.
-        advance: The decode loop, lowered.
+        advance: The decode loop, lowered; its arithmetic is that of one token of each completion.
     """
 
     prompt_cache: PromptCache
     state: DecodeState
-    start: jax.stages.Lowered
-    advance: jax.stages.Lowered
+    start: Program
+    advance: Program
 
 
 def lower_sampling(
@@ -47,7 +48,8 @@ def lower_sampling(
     on_mesh = NamedSharding(jax.sharding.get_mesh(), jax.P(rules.RULES[rules.BATCH]))
     batch = lambda dtype, *shape: jax.ShapeDtypeStruct(shape, dtype, sharding=on_mesh)  # noqa: E731
     key, static = jax.eval_shape(lambda: jax.random.key(0)), engine.static(sampling)
-    started = start.lower(
+    started = lower(
+        start,
         params,
         batch(jnp.int32, prompts, length_bucket(prompt_tokens)),
         batch(jnp.int32, prompts),
@@ -55,7 +57,7 @@ def lower_sampling(
         key,
         static=static,
     )
-    prompt_cache, state = started.out_info
+    prompt_cache, state = started.lowered.out_info
     until = jax.ShapeDtypeStruct((), jnp.int32)
-    advanced = advance.lower(params, prompt_cache, state, until, key, static=static)
+    advanced = lower(advance, params, prompt_cache, state, until, key, static=static)
     return LoweredSampling(prompt_cache, state, started, advanced)

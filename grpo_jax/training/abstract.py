@@ -8,6 +8,7 @@ import numpy as np
 
 from grpo_jax.config import RunConfig
 from grpo_jax.data.tokenizer import build_tokenizer
+from grpo_jax.forensics.programs import Program, lower
 from grpo_jax.models import spec as spec_lib
 from grpo_jax.models.moe import choice_dtype
 from grpo_jax.models.presets import PRESETS, preset_of
@@ -30,8 +31,8 @@ class LoweredStep(NamedTuple):
 
     state: State
     batch: Any
-    prepare: jax.stages.Lowered
-    update: jax.stages.Lowered
+    prepare: Program
+    update: Program
 
 
 def abstract_spec(config: RunConfig) -> ModelSpec:
@@ -60,23 +61,47 @@ def abstract_spec(config: RunConfig) -> ModelSpec:
     return with_adapters(spec, model)
 
 
-def lower_step(recipe: Recipe, config: RunConfig, spec: ModelSpec) -> LoweredStep:
+def lower_step(
+    recipe: Recipe, config: RunConfig, spec: ModelSpec, micro_batches: int | None = None
+) -> LoweredStep:
     """Lowers a recipe on the mesh in use, for batches of the greatest lengths.
 
     Args:
         recipe: The algorithm.
         config: The run.
         spec: The policy's spec.
+        micro_batches: How many of a step's micro-batches an update goes through; None for all.
 
     Returns:
         The programs and the shapes between them.
     """
     state = jax.eval_shape(recipe.init, abstract_params(spec))
     rollout, outcome = _full_batch(config, spec)
-    prepare = jax.jit(lambda state: recipe.prepare(state, rollout, outcome, 1)[0]).lower(state)
-    batch = prepare.out_info
-    update = jax.jit(recipe.update, donate_argnums=0).lower(state, batch)
+
+    def prepared(state: State, drawn: tuple[Any, Any], judged: tuple[Any, ...]) -> Any:
+        prompt_BP, logprob_BGT = drawn
+        filled = rollout._replace(prompt_BP=prompt_BP, logprob_BGT=logprob_BGT)
+        return recipe.prepare(state, filled, Outcome(*judged), 1)[0]
+
+    # Of constants alone a compiler would work out that there is nothing to train on, and leave everything out.
+    given = jax.tree.map(
+        lambda array: jax.ShapeDtypeStruct(array.shape, array.dtype),
+        ((rollout.prompt_BP, rollout.logprob_BGT), tuple(outcome)),
+    )
+    completions = config.rollout.prompts_per_step * config.rollout.completions_per_prompt
+    passes = completions // config.algorithm.micro_batch_completions
+    prepare = lower(jax.jit(prepared), state, *given, passes=passes)
+    batch = prepare.lowered.out_info
+    if micro_batches is not None:
+        passes = min(passes, micro_batches)
+        batch = batch._replace(micro_batches=jax.tree.map(lambda leaf: _first(leaf, passes), batch.micro_batches))
+    update = lower(jax.jit(recipe.update, donate_argnums=0), state, batch, passes=passes)
     return LoweredStep(state, batch, prepare, update)
+
+
+def _first(leaf: jax.ShapeDtypeStruct, rows: int) -> jax.ShapeDtypeStruct:
+    """The shape of the first rows, none of whose shards lie along them."""
+    return jax.ShapeDtypeStruct((rows, *leaf.shape[1:]), leaf.dtype, sharding=leaf.sharding)
 
 
 def _full_batch(config: RunConfig, spec: ModelSpec) -> tuple[Rollout, Outcome]:
