@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -13,7 +14,7 @@ from grpo_jax.forensics.hardware import Topology
 from grpo_jax.forensics.programs import Program
 
 
-class DoesNotFit(ConfigError):
+class DoesNotFit(ConfigError):  # noqa: N818
     """The compiler found no way to place a program in the memory that there is."""
 
 
@@ -151,3 +152,23 @@ def compiled(program: Program, topology: Topology, resident_bytes: int) -> Compi
         beside_bytes=max(0, resident_bytes - sizes.argument_size_in_bytes),
         **{f"{name}_bytes": getattr(sizes, f"{name}_size_in_bytes") for name in fields},
     )
+
+
+def figures(programs: Mapping[str, Compiled], topology: Topology) -> dict[str, Any]:
+    """Figures of an update and of the programs beside it.
+
+    Args:
+        programs: By name; ``update`` is one of them.
+        topology: What they are compiled for.
+
+    Returns:
+        The update's figures by name, the others' below theirs, and whether there is memory for all of them.
+    """
+    memory = topology.hardware.memory_bytes
+    needed = max(program.needed_bytes for program in programs.values())
+    return {
+        "device_memory_bytes": memory or None,
+        "fits": needed <= memory if memory else None,
+        **programs["update"].figures(),
+        **{name: program.figures() for name, program in programs.items() if name != "update"},
+    }

@@ -48,27 +48,27 @@ def matmul_flops(jaxpr: core.Jaxpr, passes: int = 1) -> float:
     Returns:
         Floating-point operations.
     """
-    total = 0.0
-    for equation in jaxpr.eqns:
-        name, parameters = equation.primitive.name, equation.params
-        if name == "dot_general":
-            (contracted, _), _ = parameters["dimension_numbers"]
-            shape = equation.invars[0].aval.shape
-            total += 2.0 * math.prod(equation.outvars[0].aval.shape) * math.prod(shape[axis] for axis in contracted)
-        elif name == "ragged_dot_general":
-            # Every row meets one of the matrices.
-            total += 2.0 * math.prod(equation.invars[0].aval.shape) * equation.outvars[0].aval.shape[-1]
-        elif name == "scan":
-            total += parameters["length"] * matmul_flops(parameters["jaxpr"].jaxpr, passes)
-        elif name == "while":
-            total += passes * matmul_flops(parameters["body_jaxpr"].jaxpr, passes)
-        elif name == "cond":
-            total += max(matmul_flops(branch.jaxpr, passes) for branch in parameters["branches"])
-        else:
-            # Inside a shard_map shapes are those of one device.
-            copies = parameters["mesh"].size if name == "shard_map" else 1
-            total += copies * sum(matmul_flops(inner, passes) for inner in _inner(parameters))
-    return total
+    return sum(_flops(equation, passes) for equation in jaxpr.eqns)
+
+
+def _flops(equation: core.JaxprEqn, passes: int) -> float:
+    name, parameters = equation.primitive.name, equation.params
+    if name in ("dot_general", "ragged_dot_general"):
+        # Of a ragged product every row meets one of the matrices.
+        left, out = (_shape(variable) for variable in (equation.invars[0], equation.outvars[0]))
+        if name == "ragged_dot_general":
+            return 2.0 * math.prod(left) * out[-1]
+        (contracted, _), _ = parameters["dimension_numbers"]
+        return 2.0 * math.prod(out) * math.prod(left[axis] for axis in contracted)
+    if name == "scan":
+        return parameters["length"] * matmul_flops(parameters["jaxpr"].jaxpr, passes)
+    if name == "while":
+        return passes * matmul_flops(parameters["body_jaxpr"].jaxpr, passes)
+    if name == "cond":
+        return max(matmul_flops(branch.jaxpr, passes) for branch in parameters["branches"])
+    # Inside a shard_map shapes are those of one device.
+    copies = parameters["mesh"].size if name == "shard_map" else 1
+    return copies * sum(matmul_flops(inner, passes) for inner in _inner(parameters))
 
 
 def _inner(parameters: dict[str, Any]) -> Iterator[core.Jaxpr]:
@@ -78,3 +78,7 @@ def _inner(parameters: dict[str, Any]) -> Iterator[core.Jaxpr]:
                 yield one.jaxpr
             elif isinstance(one, core.Jaxpr):
                 yield one
+
+
+def _shape(variable: Any) -> tuple[int, ...]:
+    return variable.aval.shape

@@ -6,11 +6,13 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import NamedSharding
 
+from grpo_jax.config import RunConfig
 from grpo_jax.forensics.programs import Program, lower
 from grpo_jax.models.decoder import PromptCache
+from grpo_jax.models.spec import ModelSpec
 from grpo_jax.parallel import rules
 from grpo_jax.rollout.decoding import DecodeState, advance, start
-from grpo_jax.rollout.engine import SamplingParams, length_bucket
+from grpo_jax.rollout.engine import SamplingParams, length_bucket, sampling_params
 from grpo_jax.rollout.jax_engine import JaxEngine
 
 
@@ -61,3 +63,33 @@ def lower_sampling(
     until = jax.ShapeDtypeStruct((), jnp.int32)
     advanced = lower(advance, params, prompt_cache, state, until, key, static=static)
     return LoweredSampling(prompt_cache, state, started, advanced)
+
+
+def lower_rollout(config: RunConfig, spec: ModelSpec, params: Any) -> LoweredSampling:
+    """Lowers what samples a step's completions, on the mesh in use.
+
+    Args:
+        config: The run.
+        spec: The policy's spec.
+        params: Shapes of its parameters.
+
+    Returns:
+        The programs and the shapes between them.
+    """
+    rollout = config.rollout
+    # Which ids end a completion changes no shape.
+    engine = JaxEngine(
+        spec,
+        eos_ids=(1,),
+        pad_id=0,
+        batch_completions=1,
+        chunk_tokens=rollout.decode_chunk_tokens,
+        record_experts=config.algorithm.router_replay,
+    )
+    return lower_sampling(
+        engine,
+        params,
+        sampling_params(rollout, rollout.completions_per_prompt),
+        prompts=rollout.prompts_per_step,
+        prompt_tokens=config.data.max_prompt_tokens,
+    )

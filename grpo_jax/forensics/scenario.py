@@ -1,12 +1,16 @@
 """A run that stands for a published model: enough of one to compile it, and what the model is said to be."""
 
 import dataclasses
+import math
 import re
 from collections.abc import Mapping
 from typing import Any
 
 from grpo_jax.config import ConfigError, RunConfig, from_nested, to_nested
+from grpo_jax.forensics import static
+from grpo_jax.forensics.hardware import GIGABYTE
 from grpo_jax.forensics.static import Dtypes
+from grpo_jax.models.spec import ModelSpec
 from grpo_jax.parallel.mesh import AXES
 
 SAID = {"mixtral-8x7b": 47e9, "deepseek-v2-lite": 16e9, "deepseek-v3": 671e9}
@@ -52,7 +56,7 @@ def parse_mesh(text: str) -> dict[str, int]:
     Raises:
         ConfigError: for anything else.
     """
-    sizes = dict.fromkeys(AXES, 1)
+    sizes: dict[str, int] = dict.fromkeys(AXES, 1)
     for part in text.split(","):
         axis, _, size = part.strip().partition("=")
         if axis not in sizes or not re.fullmatch(r"[1-9]\d*", size):
@@ -114,21 +118,53 @@ def with_defaults(config: RunConfig, values: Mapping[str, Any], overrides: Mappi
     return from_nested(type(config), nested)
 
 
-def claim(model: str, algorithm: str, total_gb: float) -> dict[str, Any] | None:
-    """What an article states of a model beside the sum of its bytes.
+def default_mesh(spec: ModelSpec, devices: int, devices_per_host: int) -> dict[str, int]:
+    """The plain mesh of a dense model: ``tensor`` within a host as far as the heads go, ``fsdp`` over everything else.
+
+    Args:
+        spec: The model.
+        devices: How many there are.
+        devices_per_host: How many of them are joined closely.
+
+    Returns:
+        Size of every axis.
+    """
+    heads = spec.num_heads if spec.latent else spec.num_kv_heads
+    tensor = math.gcd(devices_per_host, heads)
+    sizes: dict[str, int] = dict.fromkeys(AXES, 1)
+    return sizes | {"fsdp": devices // tensor, "tensor": tensor}
+
+
+def static_figures(
+    model: str, counted: int, algorithm: str, devices: int, parameters: float | None, dtypes: Dtypes
+) -> dict[str, Any]:
+    """Bytes by rule of a run of a published model.
 
     Args:
         model: Name of a preset.
+        counted: Its real number of parameters.
         algorithm: ``grpo`` or ``ppo``.
-        total_gb: The sum.
+        devices: How many accelerators there are.
+        parameters: Number to reckon with; None for the round one that the model goes by.
+        dtypes: In what each component is held.
 
     Returns:
-        The claim and whether it is reproduced, or None where there is none.
+        Figures by name, in gigabytes.
     """
-    if model not in CLAIMED_GB:
-        return None
-    claimed = CLAIMED_GB[model][algorithm]
-    return {"claimed_total_gb": claimed, "reproduced": abs(total_gb / claimed - 1) <= REPRODUCED_WITHIN}
+    parameters = said_parameters(model, counted) if parameters is None else parameters
+    held = static.bytes_by_rule(parameters, algorithm, dtypes)
+    total_gb = static.total(held) / GIGABYTE
+    claimed = CLAIMED_GB.get(model, {}).get(algorithm)
+    return {
+        "parameters": parameters,
+        "counted_parameters": counted,
+        "dtypes": dataclasses.asdict(dtypes),
+        "components_gb": static.in_gigabytes(held),
+        "total_gb": total_gb,
+        "claim": claimed and {"total_gb": claimed, "reproduced": abs(total_gb / claimed - 1) <= REPRODUCED_WITHIN},
+        "choices": static.choices(parameters, algorithm, dtypes),
+        "fits_on": static.fits_on(static.total(held), devices),
+    }
 
 
 def dtypes_of(model: str, changes: Mapping[str, str | None]) -> Dtypes:

@@ -1,12 +1,14 @@
 """A training step lowered from shapes: no weights, no tokenizer, no problems, no devices of the kind it is for."""
 
+import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
-from grpo_jax.config import RunConfig
+from grpo_jax.config import ConfigError, RunConfig
 from grpo_jax.data.tokenizer import build_tokenizer
 from grpo_jax.forensics.programs import Program, lower
 from grpo_jax.models import spec as spec_lib
@@ -14,9 +16,13 @@ from grpo_jax.models.moe import choice_dtype
 from grpo_jax.models.presets import PRESETS, preset_of
 from grpo_jax.models.safetensors import read_config
 from grpo_jax.models.spec import ModelSpec
+from grpo_jax.parallel.mesh import make_mesh
 from grpo_jax.rollout.engine import Rollout, length_bucket
+from grpo_jax.training import experts
 from grpo_jax.training.published import computed_spec, open_published, with_adapters
 from grpo_jax.training.recipe import Outcome, Recipe, State, abstract_params
+from grpo_jax.training.setup import check_batches
+from grpo_jax.training.trainer import RECIPES
 
 
 class LoweredStep(NamedTuple):
@@ -33,6 +39,20 @@ class LoweredStep(NamedTuple):
     batch: Any
     prepare: Program
     update: Program
+
+
+class LoweredRun(NamedTuple):
+    """The programs of a run.
+
+    Attributes:
+        spec: The policy's spec.
+        mesh: What they run on.
+        step: Reference pass and update.
+    """
+
+    spec: ModelSpec
+    mesh: jax.sharding.Mesh
+    step: LoweredStep
 
 
 def abstract_spec(config: RunConfig) -> ModelSpec:
@@ -61,9 +81,56 @@ def abstract_spec(config: RunConfig) -> ModelSpec:
     return with_adapters(spec, model)
 
 
-def lower_step(
-    recipe: Recipe, config: RunConfig, spec: ModelSpec, micro_batches: int | None = None
-) -> LoweredStep:
+def fitted(config: RunConfig, devices: Sequence[Any] | None) -> tuple[ModelSpec, jax.sharding.Mesh]:
+    """Checks that a run fits together and divides over devices.
+
+    Args:
+        config: The run.
+        devices: Of its mesh; None for all of this process.
+
+    Returns:
+        The policy's spec and the mesh.
+
+    Raises:
+        ConfigError: for a configuration that does not fit together, or not on these devices.
+    """
+    config.validate()
+    try:
+        spec = abstract_spec(config)
+        mesh = make_mesh(dataclasses.asdict(config.mesh), devices)
+        with jax.set_mesh(mesh):
+            check_batches(config)
+            experts.check(config, spec)
+            abstract_params(spec)
+    except (ValueError, OSError) as error:
+        raise ConfigError(str(error)) from error
+    return spec, mesh
+
+
+def lower_run(config: RunConfig, devices: Sequence[Any] | None, micro_batches: int | None = None) -> LoweredRun:
+    """Lowers what a run trains with.
+
+    Args:
+        config: The run.
+        devices: See ``fitted``.
+        micro_batches: See ``lower_step``.
+
+    Returns:
+        The programs.
+
+    Raises:
+        ConfigError: see ``fitted``.
+    """
+    spec, mesh = fitted(config, devices)
+    try:
+        with jax.set_mesh(mesh):
+            step = lower_step(RECIPES[config.recipe](config, spec), config, spec, micro_batches)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+    return LoweredRun(spec, mesh, step)
+
+
+def lower_step(recipe: Recipe, config: RunConfig, spec: ModelSpec, micro_batches: int | None = None) -> LoweredStep:
     """Lowers a recipe on the mesh in use, for batches of the greatest lengths.
 
     Args:
