@@ -74,7 +74,9 @@ def main() -> int:
     command = cli.parse(sys.argv, _flags(), config_required=False)
     given = command.flags
     topology = _topology(command)
-    compiled_lib.prepare(topology)
+    jax.config.update("jax_platforms", "cpu")
+    if given.compile or given.search or not given.model:
+        compiled_lib.prepare(topology)
     jax.config.update("jax_captured_constants_warn_bytes", -1)  # a batch of views of single numbers is meant
     report: dict[str, Any] = {"run": given.model or command.name, "devices": topology.devices}
     config = command.config

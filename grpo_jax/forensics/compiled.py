@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import sys
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -34,6 +35,8 @@ class Compiled:
         host_temp_bytes: What it needs there besides.
         flops: Of its matrix products.
         compiler_flops: The compiler's own count, in which a loop counts once; None where it gives none.
+        matmuls_by_libraries: Whether XLA's own kernels for matrix products were left out, for one of which it knew no
+            tiling: without the GPU none can be tried out.
         beside_bytes: What is held while it runs and is none of its arguments.
     """
 
@@ -48,6 +51,7 @@ class Compiled:
     host_temp_bytes: int
     flops: float
     compiler_flops: float | None
+    matmuls_by_libraries: bool
     beside_bytes: int
 
     @property
@@ -70,7 +74,7 @@ class Compiled:
 
 
 def prepare(topology: Topology) -> None:
-    """Makes this process ready to compile for a topology; nothing of JAX has run yet.
+    """Makes this process, whose platform is the CPU, ready to compile for a topology; nothing of JAX has run yet.
 
     Args:
         topology: Accelerators that need not be here; those that are stay untouched.
@@ -80,9 +84,8 @@ def prepare(topology: Topology) -> None:
         os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
     if topology.hardware.platform == "tpu":
         os.environ["TPU_SKIP_MDS_QUERY"] = "1"
-    if topology.hardware.platform == "cpu":
+    if topology.hardware.platform == "cpu" and topology.devices != jax.config.read("jax_num_cpu_devices"):
         jax.config.update("jax_num_cpu_devices", topology.devices)
-    jax.config.update("jax_platforms", "cpu")
 
 
 def described_devices(topology: Topology) -> list[Any]:
@@ -134,7 +137,7 @@ def compiled(program: Program, topology: Topology, resident_bytes: int) -> Compi
     """
     started = time.perf_counter()
     try:
-        executable = program.lowered.compile()
+        executable, libraries = _compiled(program, topology)
     except jax.errors.JaxRuntimeError as error:
         if "RESOURCE_EXHAUSTED" not in str(error):
             raise
@@ -148,10 +151,21 @@ def compiled(program: Program, topology: Topology, resident_bytes: int) -> Compi
     return Compiled(
         seconds=seconds,
         flops=program.flops / topology.devices,
+        matmuls_by_libraries=libraries,
         compiler_flops=None if costs is None else costs.get("flops"),
         beside_bytes=max(0, resident_bytes - sizes.argument_size_in_bytes),
         **{f"{name}_bytes": getattr(sizes, f"{name}_size_in_bytes") for name in fields},
     )
+
+
+def _compiled(program: Program, topology: Topology) -> tuple[jax.stages.Compiled, bool]:
+    try:
+        return program.lowered.compile(), False
+    except jax.errors.JaxRuntimeError as error:
+        if topology.hardware.platform != "cuda" or "output tile sizes" not in str(error):
+            raise
+    print("XLA knows no tiling for one of its kernels; compiling again with those of libraries", file=sys.stderr)
+    return program.lowered.compile({"xla_gpu_enable_triton_gemm": False}), True
 
 
 def figures(programs: Mapping[str, Compiled], topology: Topology) -> dict[str, Any]:

@@ -5,6 +5,8 @@ import math
 import re
 from typing import Literal, NamedTuple
 
+from grpo_jax.config import ConfigError
+
 GIGABYTE = 10**9
 
 
@@ -122,14 +124,14 @@ def parse_topology(text: str) -> Topology:
         The topology.
 
     Raises:
-        ValueError: for a kind that is not known, or a grid that its platform does not have.
+        ConfigError: for a kind that is not known, or a grid that its platform does not have.
     """
     name, _, grid = text.partition(":")
     kind = CPU if name == "cpu" else HARDWARE.get(name)
     if kind is None:
-        raise ValueError(f"--topology: got {text!r}, wanted one of {', '.join(HARDWARE)}, cpu before the colon.")
+        raise ConfigError(f"--topology: got {text!r}, wanted one of {', '.join(HARDWARE)}, cpu before the colon.")
     sides = {"cuda": (2,), "tpu": (2, 3), "cpu": (1,)}[kind.platform]
     form = {"cuda": "HOSTSxDEVICES, as h100:8x8", "tpu": "XxY or XxYxZ, as v5p:4x4x4", "cpu": "DEVICES, as cpu:8"}
     if not re.fullmatch(r"[1-9]\d*(x[1-9]\d*)*", grid) or grid.count("x") + 1 not in sides:
-        raise ValueError(f"--topology: got {text!r}, wanted {name}:{form[kind.platform]}.")
+        raise ConfigError(f"--topology: got {text!r}, wanted {name}:{form[kind.platform]}.")
     return Topology(kind, tuple(map(int, grid.split("x"))))

@@ -48,7 +48,7 @@ def matmul_flops(jaxpr: core.Jaxpr, passes: int = 1) -> float:
     Returns:
         Floating-point operations.
     """
-    return sum(_flops(equation, passes) for equation in jaxpr.eqns)
+    return sum((_flops(equation, passes) for equation in jaxpr.eqns), 0.0)
 
 
 def _flops(equation: core.JaxprEqn, passes: int) -> float:
@@ -68,7 +68,7 @@ def _flops(equation: core.JaxprEqn, passes: int) -> float:
         return max(matmul_flops(branch.jaxpr, passes) for branch in parameters["branches"])
     # Inside a shard_map shapes are those of one device.
     copies = parameters["mesh"].size if name == "shard_map" else 1
-    return copies * sum(matmul_flops(inner, passes) for inner in _inner(parameters))
+    return copies * sum((matmul_flops(inner, passes) for inner in _inner(parameters)), 0.0)
 
 
 def _inner(parameters: dict[str, Any]) -> Iterator[core.Jaxpr]:

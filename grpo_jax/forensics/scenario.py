@@ -41,7 +41,7 @@ def said_parameters(model: str, counted: int) -> float:
     size = re.search(r"-(\d+(?:\.\d+)?)([bm])(?=-|$)", model)
     if size is None:
         return SAID.get(model, float(counted))
-    return round(float(size[1]) * {"b": 10**9, "m": 10**6}[size[2]])
+    return float(size[1]) * {"b": 1e9, "m": 1e6}[size[2]]
 
 
 def parse_mesh(text: str) -> dict[str, int]:
