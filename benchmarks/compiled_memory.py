@@ -1,10 +1,10 @@
 """What compiled programs need on accelerators that are not here, for docs/memory.md.
 
-python -m benchmarks.compiled_memory [ROW ...]
+python -m benchmarks.compiled_memory [ROW ... | none]
 
 Runs `python -m grpo_jax.memory --compile` for each row (for all without names; half a minute to a few minutes of one
-core each), merges what it says into docs/compiled_memory.json and writes the table in docs/memory.md. Needs
-`pip install 'grpo-jax[aot-cuda,aot-tpu]'` and no accelerator.
+core each), merges what it says into docs/compiled_memory.json and writes the tables in docs/memory.md, that of bytes by
+rule too (with `none` that one alone changes). Needs `pip install 'grpo-jax[aot-cuda,aot-tpu]'` and no accelerator.
 """
 
 import importlib.metadata
@@ -16,9 +16,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from grpo_jax.forensics import scenario
+
 ROOT = Path(__file__).resolve().parents[1]
 FIGURES, PAGE = ROOT / "docs" / "compiled_memory.json", ROOT / "docs" / "memory.md"
-TABLE = re.compile(r"(?<=<!-- compiled-memory -->\n).*?(?=<!-- /compiled-memory -->)", re.DOTALL)
+COMPILED = re.compile(r"(?<=<!-- compiled-memory -->\n).*?(?=<!-- /compiled-memory -->)", re.DOTALL)
+BY_RULE = re.compile(r"(?<=<!-- by-rule -->\n).*?(?=<!-- /by-rule -->)", re.DOTALL)
 
 GIGABYTE = 10**9
 
@@ -89,17 +92,39 @@ def table(rows: Mapping[str, Mapping[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def by_rule() -> str:
+    """The page's table of bytes by rule."""
+    lines = [
+        "| model | weights, gradients, reference in | policy | critic | reference | GRPO | PPO | claimed elsewhere |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for model, gradients in (("llama3-70b", None), ("deepseek-v3", None), ("deepseek-v3", "float8_e4m3fn")):
+        dtypes = scenario.dtypes_of(model, {"gradients": gradients})
+        grpo, ppo = (scenario.static_figures(model, 0, name, 1, None, dtypes) for name in ("grpo", "ppo"))
+        sums = [sum(ppo["components_gb"][name].values()) for name in ("policy", "critic", "reference")]
+        claims = [
+            f"{name} about {of['claim']['total_gb']:,.0f}: {'' if of['claim']['reproduced'] else 'not '}reproduced"
+            for name, of in (("GRPO", grpo), ("PPO", ppo))
+            if of["claim"]
+        ]
+        cells = (f"{size:,.0f}" for size in (*sums, grpo["total_gb"], ppo["total_gb"]))
+        held = f"{dtypes.weights}, {dtypes.gradients}, {dtypes.reference}"
+        lines.append(f"| `{model}` | {held} | {' | '.join(cells)} | {'; '.join(claims)} |")
+    return "\n".join(lines)
+
+
 def page(rows: Mapping[str, Mapping[str, Any]], text: str) -> str:
     """The page's text with the table of these figures, their commands and versions in its place."""
     commands = "\n".join(f"{name:<30} {row['command']}" for name, row in rows.items())
     used = sorted({f"{package} {version}" for row in rows.values() for package, version in row["versions"].items()})
     shown = f"\n{table(rows)}\n\nArguments of each row; compiled with {', '.join(used)}:\n\n```\n{commands}\n```\n\n"
-    return TABLE.sub(lambda _: shown, text)
+    text = BY_RULE.sub(lambda _: f"\n{by_rule()}\n\n", text)
+    return COMPILED.sub(lambda _: shown, text)
 
 
 def main() -> None:
     """Writes the figures."""
-    names = sys.argv[1:] or list(ROWS)
+    names = [] if sys.argv[1:] == ["none"] else sys.argv[1:] or list(ROWS)
     if unknown := set(names) - set(ROWS):
         sys.exit(f"rows: got {', '.join(sorted(unknown))}, wanted some of {', '.join(ROWS)}")
     rows = json.loads(FIGURES.read_text()) if FIGURES.exists() else {}
@@ -108,7 +133,7 @@ def main() -> None:
         rows[name] = measured(ROWS[name])
         rows = {known: rows[known] for known in ROWS if known in rows}
         FIGURES.write_text(json.dumps(rows, indent=2) + "\n")
-        PAGE.write_text(page(rows, PAGE.read_text()))
+    PAGE.write_text(page(rows, PAGE.read_text()))
 
 
 if __name__ == "__main__":

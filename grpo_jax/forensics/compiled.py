@@ -84,7 +84,7 @@ def prepare(topology: Topology) -> None:
         os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
     if topology.hardware.platform == "tpu":
         os.environ["TPU_SKIP_MDS_QUERY"] = "1"
-    if topology.hardware.platform == "cpu" and topology.devices != jax.config.read("jax_num_cpu_devices"):
+    if topology.hardware.platform == "cpu" and topology.devices != jax.config.values["jax_num_cpu_devices"]:
         jax.config.update("jax_num_cpu_devices", topology.devices)
 
 
