@@ -28,6 +28,7 @@ Exit status: 0 done, 2 bad command line or configuration, or a program that no c
 """
 
 import dataclasses
+import functools
 import json
 import sys
 from pathlib import Path
@@ -38,12 +39,12 @@ from absl import flags
 from rich.console import Console
 
 from grpo_jax import cli
-from grpo_jax.config import ConfigError, RunConfig
+from grpo_jax.config import ConfigError, OptimizerConfig, RunConfig
 from grpo_jax.forensics import compiled as compiled_lib
 from grpo_jax.forensics import scenario, search, static, tables
 from grpo_jax.forensics.hardware import CPU, Topology, parse_topology
 from grpo_jax.forensics.sampling import lower_rollout
-from grpo_jax.models import adapters, decoder
+from grpo_jax.models import adapters, decoder, precision
 from grpo_jax.models.presets import preset
 from grpo_jax.models.spec import ModelSpec
 from grpo_jax.training.abstract import fitted, lower_run
@@ -114,11 +115,15 @@ def held_bytes(config: RunConfig, devices: int | None = None) -> dict[str, int]:
     """
     run = lower_run(config, jax.devices()[:devices])
     held_models = models(run.step.state).values()
+    gradients = [
+        _gradients(model, optimizer)
+        for model, optimizer in zip(held_models, (config.optimizer, config.ppo.critic), strict=False)
+    ]
     with jax.set_mesh(run.mesh):
         sampling = lower_rollout(config, run.spec, run.step.state.params)
     held = {
         "parameters": sum(static.device_bytes(model.params) for model in held_models),
-        "gradients": sum(static.device_bytes(adapters.trained(model.params)) for model in held_models),
+        "gradients": static.device_bytes(gradients),
         "optimizer": sum(static.device_bytes(model.optimizer) for model in held_models),
         "reference": sum(static.device_bytes(model.reference) for model in held_models),
         "caches": static.device_bytes((sampling.prompt_cache, sampling.state)),
@@ -127,6 +132,13 @@ def held_bytes(config: RunConfig, devices: int | None = None) -> dict[str, int]:
     resident = held["parameters"] + held["optimizer"] + held["reference"]
     sums = (resident + held["caches"], resident + held["gradients"] + held["batch"])
     return held | dict(zip(MOMENTS, sums, strict=True))
+
+
+def _gradients(model: TrainState, optimizer: OptimizerConfig) -> Any:
+    """Shapes of the gradients that are added up."""
+    narrowed = functools.partial(precision.narrowed, dtype=optimizer.gradient_dtype)
+    trained = adapters.trained(model.params)
+    return trained if optimizer.gradient_dtype == "float32" else jax.eval_shape(narrowed, trained)
 
 
 def compile_run(config: RunConfig, topology: Topology, micro_batches: int | None = None) -> dict[str, Any]:

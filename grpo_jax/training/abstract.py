@@ -20,7 +20,7 @@ from grpo_jax.parallel.mesh import make_mesh
 from grpo_jax.rollout.engine import Rollout, length_bucket
 from grpo_jax.training import experts
 from grpo_jax.training.published import computed_spec, open_published, with_adapters
-from grpo_jax.training.recipe import Outcome, Recipe, State, abstract_params
+from grpo_jax.training.recipe import Outcome, Recipe, State, abstract_params, abstract_state
 from grpo_jax.training.setup import check_batches
 from grpo_jax.training.trainer import RECIPES
 
@@ -142,7 +142,7 @@ def lower_step(recipe: Recipe, config: RunConfig, spec: ModelSpec, micro_batches
     Returns:
         The programs and the shapes between them.
     """
-    state = jax.eval_shape(recipe.init, abstract_params(spec))
+    state = abstract_state(recipe, spec)
     rollout, outcome = _full_batch(config, spec)
 
     def prepared(state: State, drawn: tuple[Any, Any], judged: tuple[Any, ...]) -> Any:

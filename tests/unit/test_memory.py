@@ -34,6 +34,16 @@ def test_sums_are_of_what_exists_at_once():
     assert held["while updating"] == held["parameters"] + held["optimizer"] + held["gradients"] + held["batch"]
 
 
+def test_levers_show_in_the_sums():
+    model = {**TINY["model"], "compute_dtype": "bfloat16"}
+    plain = memory.held_bytes(from_nested(RunConfig, TINY | {"model": model}))
+    levers = {"optimizer": {"gradient_dtype": "bfloat16", "placement": "host"}}
+    held = memory.held_bytes(from_nested(RunConfig, TINY | {"model": model} | levers))
+    assert held["optimizer"] < plain["optimizer"] / 8, "what is left on the device is small"
+    assert held["gradients"] < 0.6 * plain["gradients"]
+    assert held["parameters"] < 0.6 * plain["parameters"]
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
