@@ -20,6 +20,7 @@ from grpo_jax.config.sections import (
     MeshConfig,
     OptimizerConfig,
     RolloutConfig,
+    WatchdogConfig,
 )
 from grpo_jax.config.values import from_nested, require_key, to_nested
 from grpo_jax.config.verifier import RewardName, VerifierConfig
@@ -41,6 +42,7 @@ __all__ = [
     "RolloutConfig",
     "RunConfig",
     "VerifierConfig",
+    "WatchdogConfig",
     "from_nested",
     "require_key",
     "to_nested",
@@ -66,6 +68,7 @@ class RunConfig:
     evaluation: EvaluationConfig = dataclasses.field(default_factory=EvaluationConfig)
     checkpoint: CheckpointConfig = dataclasses.field(default_factory=CheckpointConfig)
     mesh: MeshConfig = dataclasses.field(default_factory=MeshConfig)
+    watchdog: WatchdogConfig = dataclasses.field(default_factory=WatchdogConfig)
 
     def validate(self) -> None:
         """Checks every section and what must hold between them.

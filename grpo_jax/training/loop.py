@@ -20,8 +20,10 @@ from grpo_jax.io.display import Display
 from grpo_jax.io.metrics import MetricsWriter, SamplesWriter, read_metrics
 from grpo_jax.io.run_folder import RunFolder
 from grpo_jax.models.spec import ModelSpec
+from grpo_jax.parallel import distributed, exchange
 from grpo_jax.training import faults
 from grpo_jax.training.recipe import Recipe, State, abstract_params
+from grpo_jax.training.watchdog import Watchdog
 
 
 class Stopped(Exception):  # noqa: N818
@@ -80,17 +82,22 @@ class Phase(NamedTuple):
 class Run:
     """The records of a run and its place in them."""
 
-    def __init__(self, folder: RunFolder, display: Display, spec: ModelSpec, keep_checkpoints: int) -> None:
+    def __init__(
+        self, folder: RunFolder, display: Display, watchdog: Watchdog, spec: ModelSpec, keep_checkpoints: int
+    ) -> None:
         """Opens the records.
 
         Args:
             folder: Where they go.
             display: Shows progress.
+            watchdog: Expects it.
             spec: The policy's spec.
             keep_checkpoints: How many of a phase's newest checkpoints stay.
         """
-        self.folder, self.display = folder, display
-        self.metrics, self.samples = MetricsWriter(folder.metrics), SamplesWriter(folder.samples)
+        self.folder, self.display, self.watchdog = folder, display, watchdog
+        writes = exchange.is_first()
+        self.metrics = MetricsWriter(folder.metrics if writes else None)
+        self.samples = SamplesWriter(folder.samples if writes else None)
         self.progress = Progress()
         self._spec, self._keep = spec, keep_checkpoints
         self._started = time.perf_counter()
@@ -123,7 +130,7 @@ class Run:
             Exception: what ``stop`` was given, with the state saved.
         """
         checkpoints = Checkpoints(self.folder.checkpoints / phase.name, self._keep)
-        with contextlib.closing(checkpoints):
+        with contextlib.closing(checkpoints), distributed.leaving_at_once():
             step, state = self._restore(checkpoints, phase)
             if step > phase.steps:
                 raise ConfigError(
@@ -131,7 +138,7 @@ class Run:
                     "Choose another --workdir to start a new run."
                 )
             if state is None:
-                self._require_nothing_lost(phase)
+                exchange.on_first(lambda: self._require_nothing_lost(phase))
                 state = phase.begin()
                 self._save(checkpoints, phase, 0, state)
             if step < phase.steps:
@@ -139,12 +146,14 @@ class Run:
             while step < phase.steps:
                 step += 1
                 state = phase.step(phase, state, step)
-                stopping = self._stop_requested or self._stop_error is not None
-                if step % phase.save_every_steps == 0 or step == phase.steps or stopping:
+                # One process may have been asked to stop, but all stop after the same step.
+                stopping = exchange.any_process(self._stop_requested)
+                due = step % phase.save_every_steps == 0 or step == phase.steps
+                if due or stopping or self._stop_error is not None:
                     self._save(checkpoints, phase, step, state)
                 if self._stop_error is not None:
                     raise self._stop_error
-                if self._stop_requested:
+                if stopping:
                     raise Stopped(
                         f"stopped after step {step} of {phase.name}; the same command with "
                         f"--workdir {self.folder.path} goes on from there"
@@ -197,6 +206,8 @@ class Run:
             return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=NamedSharding(mesh, partition))
 
         abstract = jax.eval_shape(phase.recipe.init, abstract_params(self._spec))
+        self.watchdog.beat("start")
+        distributed.barrier(f"restore {phase.name}")
         restored = checkpoints.restore(jax.tree.map(on_mesh, abstract))
         if restored is None:
             return 0, None
@@ -211,5 +222,7 @@ class Run:
         self.progress.metrics_rows, self.progress.samples_rows = self.metrics.rows, self.samples.rows
         self.progress.loader = phase.loader.get_state()
         self.progress.seconds = self.seconds
+        self.watchdog.beat("save")
+        distributed.barrier(f"save step {step} of {phase.name}")
         checkpoints.save(step, state, dataclasses.asdict(self.progress))
         faults.point("save", step)

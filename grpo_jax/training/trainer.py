@@ -14,6 +14,7 @@ from grpo_jax.data.splits import Split
 from grpo_jax.io.display import Display
 from grpo_jax.io.run_folder import RunFolder
 from grpo_jax.models.decoder import Parameters
+from grpo_jax.parallel import distributed
 from grpo_jax.records import Problem
 from grpo_jax.rollout.engine import Engine, SamplingParams, sampling_params
 from grpo_jax.rollout.prefixes import prefix_metrics
@@ -23,6 +24,7 @@ from grpo_jax.training import collect as collect_lib
 from grpo_jax.training.loop import Phase, Run
 from grpo_jax.training.published import initial_params
 from grpo_jax.training.recipe import Recipe, State
+from grpo_jax.training.watchdog import Watchdog, WatchedEngine, WatchedJudge
 
 RECIPES = {"grpo": grpo.make_recipe, "ppo": ppo.make_recipe}
 
@@ -43,7 +45,13 @@ class Trainer:
     """One run on the mesh in use."""
 
     def __init__(
-        self, parts: setup.Parts, folder: RunFolder, engine: Engine, judge: collect_lib.Judge, display: Display
+        self,
+        parts: setup.Parts,
+        folder: RunFolder,
+        engine: Engine,
+        judge: collect_lib.Judge,
+        display: Display,
+        watchdog: Watchdog,
     ) -> None:
         """Opens the run's records.
 
@@ -53,10 +61,12 @@ class Trainer:
             engine: Samples.
             judge: Judges completions in the background.
             display: Shows progress.
+            watchdog: Expects it.
         """
         self.parts, self.config = parts, parts.config
-        self.run = Run(folder, display, parts.spec, parts.config.checkpoint.keep)
-        self._engine, self._judge, self._display = engine, judge, display
+        self.run = Run(folder, display, watchdog, parts.spec, parts.config.checkpoint.keep)
+        self._engine, self._judge = WatchedEngine(engine, watchdog), WatchedJudge(judge, watchdog)
+        self._display, self._watchdog = display, watchdog
         self._init_key, self._rollout_key, self._evaluation_key = jax.random.split(jax.random.key(self.config.seed), 3)
 
     def train(self) -> State:
@@ -123,6 +133,7 @@ class Trainer:
     def _cold_start_step(self, phase: Phase, state: State, step: int) -> State:
         faults.point("cold_start", step)
         started = time.perf_counter()
+        self._watchdog.beat("update")
         batch, metrics = phase.recipe.prepare(state, next(phase.loader))
         state, updated = phase.recipe.update(state, batch)
         row = _floats(metrics | updated) | {"step_time": time.perf_counter() - started}
@@ -145,12 +156,14 @@ class Trainer:
         )
         if isinstance(loader, CurriculumLoader):
             loader.record(drawn.problems, drawn.correct_BG, drawn.valid_BG, step=step)
+        self._watchdog.beat("update")
         begun = time.perf_counter()
         outcome = collected.outcome(self.config.verifier.rewards)
         batch, metrics = phase.recipe.prepare(state, collected.rollout, outcome, step)
         jax.block_until_ready(batch)
         prepared = time.perf_counter()
         for _ in range(self.config.algorithm.passes_per_batch):
+            self._watchdog.beat("update")
             state, updated = phase.recipe.update(state, batch)
             metrics |= updated
         row = self._rollout_metrics(drawn, loader) | {"drawn_batches": float(batches)} | _computed(_floats(metrics))
@@ -200,7 +213,7 @@ class Trainer:
                 max_period=LONGEST_LOOP_PERIOD_TOKENS,
             ),
             **prefix_metrics(rollout.token_BGT, rollout.length_BG),
-            **self._judge.metrics(),
+            **collect_lib.judge_metrics(self._judge),
             **(loader.metrics() if isinstance(loader, CurriculumLoader) else {}),
         }
 
@@ -219,6 +232,8 @@ class Trainer:
 
     def _evaluate(self, state: State, step: int, split: Split, samples_per_problem: int) -> float | None:
         faults.point("evaluation", step)
+        self._watchdog.beat("rollout")
+        distributed.barrier(f"evaluation at step {step}")
         started = time.perf_counter()
         self._engine.sync(state.params, step)
         # The same noise at every step: two evaluations differ by the policy alone.
