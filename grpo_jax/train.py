@@ -50,7 +50,15 @@ from grpo_jax.training.trainer import Trainer
 from grpo_jax.training.watchdog import Watchdog
 from grpo_jax.verifiers.pool import VerifierPool, open_pool
 
-MAY_CHANGE = ("steps", "evaluation.*", "checkpoint.*", "mesh.*", "watchdog.*", "verifier.workers", "verifier.deadline_seconds")
+MAY_CHANGE = (
+    "steps",
+    "evaluation.*",
+    "checkpoint.*",
+    "mesh.*",
+    "watchdog.*",
+    "verifier.workers",
+    "verifier.deadline_seconds",
+)
 """Keys that a resumed run may change: none of them alters what was learned so far."""
 
 
@@ -68,7 +76,7 @@ def main() -> int:
     command.config.watchdog.validate("watchdog")
     names = ("coordinator_address", "num_processes", "process_id")
     address = {name: flag_values[name].value for name in names}
-    distributed.start(command.config.watchdog, **address, detect=flag_values["distributed"].value)
+    distributed.start(command.config.watchdog, **address, detect=bool(flag_values["distributed"].value))
     with distributed.leaving_at_once():
         return _run(command)
 

@@ -1,4 +1,4 @@
-"""Several processes of one run on this machine, as they would be on several hosts. One command:
+"""Several processes of one run on this machine, as they would be on several hosts.
 
     python launch/local_multiprocess.py --processes 2 --cpu_devices 2 -- python -m grpo_jax.train \
         --config configs/quickstart.py --workdir runs/two
@@ -38,6 +38,7 @@ def start(command: list[str], processes: int, cpu_devices: int | None) -> list[s
     if cpu_devices is not None:
         environment |= {"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": str(cpu_devices)}
     shared = [f"--coordinator_address=localhost:{free_port()}", f"--num_processes={processes}"]
+    # Sessions of their own: a Ctrl-C of the terminal comes once, through here.
     return [
         subprocess.Popen([*command, *shared, f"--process_id={index}"], env=environment, start_new_session=True)
         for index in range(processes)

@@ -1,4 +1,4 @@
-"""Starts a run again where it stopped, when a host or a process of it was lost. One command, also around srun:
+"""Starts a run again where it stopped, when a process of it was lost; works around srun as well.
 
     python launch/supervisor.py --restarts 20 -- python launch/local_multiprocess.py --processes 2 -- \
         python -m grpo_jax.train --config configs/quickstart.py --workdir runs/two

@@ -41,10 +41,10 @@ class JsonLines:
             ValueError: if a line before the last is no JSON row.
         """
         self._rows, end = 0, 0
-        self._path, self._file = path, None
-        if path is None:
+        self._path = path
+        self._file = None if path is None else path.open("a+b")
+        if self._path is None or self._file is None:
             return
-        self._path, self._file = Path(path), Path(path).open("a+b")
         for position, row in _whole_rows(self._path):
             self._rows, end = row["row"] + 1, position
         self._file.truncate(end)

@@ -136,8 +136,8 @@ class RunFolder:
         """
         if not (path / "run.json").exists():
             raise FileNotFoundError(
-                f"--workdir: {path} holds no run.json on host {socket.gethostname()}, though the first process wrote it. "
-                "All processes need one folder: choose a file system that they share."
+                f"--workdir: {path} holds no run.json on host {socket.gethostname()}, though the first process wrote "
+                "it. All processes need one folder: choose a file system that they share."
             )
         return cls(path, None, False, {})
 

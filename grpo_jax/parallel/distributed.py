@@ -7,6 +7,7 @@ values that all of them have.
 import contextlib
 import itertools
 import os
+import re
 import sys
 import traceback
 import typing
@@ -99,10 +100,16 @@ def barrier(name: str) -> None:
     """
     if jax.process_count() == 1:
         return
+    assert global_state.client is not None, "several processes have a coordination service"
     try:
         global_state.client.wait_at_barrier(f"{name} ({next(_barrier_number)})", _barrier_seconds * 1000)
     except jax.errors.JaxRuntimeError as error:
-        raise PeerLost(f"process {jax.process_index()} waited for the others at '{name}' in vain: {error}") from error
+        missing = re.search(r"timed out task names:\s*(\d[\d\s]*)", str(error))
+        who = f"process {', '.join(missing[1].split())} did not come" if missing else str(error)
+        raise PeerLost(
+            f"process {jax.process_index()} waited for the others at '{name}' for {_barrier_seconds} seconds "
+            f"(config.watchdog.barrier_seconds): {who}"
+        ) from error
 
 
 @contextlib.contextmanager

@@ -48,7 +48,7 @@ def put(array: Any, *axes: Any) -> jax.Array:
         The global array.
     """
     place = jax.P(*axes)
-    if jax.process_count() == 1 or isinstance(array, jax.core.Tracer):
+    if jax.process_count() == 1 or not isinstance(array, np.ndarray):
         return jax.device_put(array, place)
     # device_put would compare the whole array over all processes each time; each device takes its part from here.
     sharding = NamedSharding(jax.sharding.get_mesh(), place)

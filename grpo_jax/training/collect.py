@@ -132,7 +132,7 @@ def collect(
 ) -> Collected:
     """Samples every problem and has each completion judged as soon as its group has ended.
 
-    The processes of a run share the problems out: each encodes, decodes and judges its own, and all get the whole batch.
+    The processes of a run share the problems out: each encodes, decodes and judges its own; all get the whole batch.
 
     Args:
         engine: Samples.

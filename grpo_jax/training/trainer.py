@@ -143,6 +143,7 @@ class Trainer:
         return state
 
     def _step(self, phase: Phase, state: State, step: int) -> State:
+        self._watchdog.beat("rollout")
         started = time.perf_counter()
         self._engine.sync(state.params, step - 1)
         faults.point("rollout", step)
