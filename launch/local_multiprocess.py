@@ -33,12 +33,11 @@ def free_port() -> int:
 
 
 def start(command: list[str], processes: int, cpu_devices: int | None) -> list[subprocess.Popen]:
-    """Starts the command once for each process, with the flags of ``grpo_jax.train`` behind it."""
+    """Starts the command once for each process, in sessions of their own, with the flags of grpo_jax.train added."""
     environment = dict(os.environ)
     if cpu_devices is not None:
         environment |= {"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": str(cpu_devices)}
     shared = [f"--coordinator_address=localhost:{free_port()}", f"--num_processes={processes}"]
-    # Sessions of their own: a Ctrl-C of the terminal comes once, through here.
     return [
         subprocess.Popen([*command, *shared, f"--process_id={index}"], env=environment, start_new_session=True)
         for index in range(processes)

@@ -22,7 +22,7 @@ from grpo_jax.config.sections import (
     RolloutConfig,
     WatchdogConfig,
 )
-from grpo_jax.config.values import from_nested, require_key, to_nested
+from grpo_jax.config.values import dotted, from_nested, require_key, to_nested
 from grpo_jax.config.verifier import RewardName, VerifierConfig
 
 __all__ = [
@@ -43,6 +43,7 @@ __all__ = [
     "RunConfig",
     "VerifierConfig",
     "WatchdogConfig",
+    "dotted",
     "from_nested",
     "require_key",
     "to_nested",

@@ -19,6 +19,7 @@ from typing import Any, BinaryIO
 import jax
 
 import grpo_jax
+from grpo_jax.config import dotted
 
 _PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
 _ABSENT = "(absent)"
@@ -286,17 +287,6 @@ def _changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, tuple[
     keys = [*now, *(key for key in before if key not in now)]
     pairs = {key: (before.get(key, _ABSENT), now.get(key, _ABSENT)) for key in keys}
     return {key: (a, b) for key, (a, b) in pairs.items() if a != b}
-
-
-def dotted(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Flattens nested values: ``{"a": {"b": 1}}`` becomes ``{"a.b": 1}``."""
-    flat: dict[str, Any] = {}
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            flat |= dotted(value, f"{prefix}{name}.")
-        else:
-            flat[f"{prefix}{name}"] = value
-    return flat
 
 
 def _matches(key: str, patterns: Sequence[str]) -> bool:

@@ -9,14 +9,13 @@ from typing import Any
 import jax
 
 import grpo_jax
-from grpo_jax.config import ConfigError, RunConfig, to_nested
+from grpo_jax.config import ConfigError, RunConfig, dotted, to_nested
 from grpo_jax.data.files import listed_error
 from grpo_jax.data.loader import DemonstrationLoader, content_digest
 from grpo_jax.data.splits import SPLITS
 from grpo_jax.data.stops import stop_table
 from grpo_jax.data.tasks import Task, build_task, check_prompt_lengths, without
 from grpo_jax.data.tokenizer import Tokenizer, build_tokenizer
-from grpo_jax.io.run_folder import dotted
 from grpo_jax.models.spec import ModelSpec
 from grpo_jax.parallel import mesh as mesh_lib
 from grpo_jax.parallel import rules

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,9 +27,9 @@ SHORT = (
 )
 
 
-def command(workdir: Path, *arguments: str, processes: int = 1) -> list[str]:
+def command(workdir: Path, *arguments: str, processes: int = 1, config: str = "tests/integration/tiny.py") -> list[str]:
     """Trains on four devices in all."""
-    trained = ["-m", "grpo_jax.train", "--config", "tests/integration/tiny.py", f"--workdir={workdir}", *arguments]
+    trained = ["-m", "grpo_jax.train", "--config", config, f"--workdir={workdir}", *arguments]
     launched = ["launch/local_multiprocess.py", f"--processes={processes}", f"--cpu_devices={4 // processes}", "--"]
     return [sys.executable, *([*launched, sys.executable] if processes > 1 else []), *trained]
 
@@ -49,8 +50,8 @@ def run(command: list[str], *, fault: str = "", limit_seconds: float = 600) -> s
     )
 
 
-def finish(workdir: Path, *arguments: str, processes: int = 1) -> Path:
-    result = run(command(workdir, *arguments, processes=processes))
+def finish(workdir: Path, *arguments: str, **options: Any) -> Path:
+    result = run(command(workdir, *arguments, **options))
     assert result.returncode == 0, result.stderr
     return workdir
 
@@ -101,8 +102,18 @@ def test_the_number_of_processes_changes_nothing(two_processes: Path, tmp_path: 
 
 @pytest.mark.slow
 def test_ppo_and_a_curriculum_in_two_processes(tmp_path: Path) -> None:
-    others = ("--config.recipe=ppo", "--config.curriculum.enabled=true", "--config.algorithm.length_penalty=0.0")
-    runs = [finish(tmp_path / str(count), *SHORT, *others, processes=count) for count in (1, 2)]
+    config = tmp_path / "ppo.py"
+    config.write_text(
+        "from configs import base\n"
+        "from tests.integration import tiny\n"
+        "def get_config():\n"
+        "    config = tiny.get_config()\n"
+        "    config.recipe, config.algorithm = 'ppo', base.get_config().algorithm\n"
+        "    config.algorithm.micro_batch_completions = 8\n"
+        "    config.curriculum.enabled = True\n"
+        "    return config\n"
+    )
+    runs = [finish(tmp_path / str(count), *MESH, processes=count, config=str(config)) for count in (1, 2)]
     assert_same_rows(*runs, 1e-5)
 
 

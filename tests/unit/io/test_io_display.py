@@ -86,3 +86,12 @@ def test_exceptions_pass_through_and_the_bar_is_stopped(monkeypatch):
     with pytest.raises(RuntimeError, match="boom"), display:
         raise RuntimeError("boom")
     assert terminal.getvalue().endswith("\x1b[?25h"), "the cursor is shown again"
+
+
+def test_a_silent_display_shows_nothing(capsys):
+    with Display(silent=True) as display:
+        display.phase("grpo", 2)
+        display.step(1, {"loss": 1.0})
+        display.note("a note")
+        display.finish([("steps", "2")])
+    assert capsys.readouterr().out == ""
