@@ -22,7 +22,7 @@ def checkpoints(command: list[str]) -> set[pathlib.Path]:
     """What the run has saved so far."""
     parser = argparse.ArgumentParser(allow_abbrev=False)
     parser.add_argument("--workdir", type=pathlib.Path)
-    workdir = parser.parse_known_args(command)[0].workdir
+    workdir = parser.parse_known_args([word for word in command if word != "--"])[0].workdir
     if workdir is None:
         sys.exit("launch/supervisor.py: the command names no --workdir, so each start would begin a new run")
     return {path for path in workdir.glob("checkpoints/*/*") if path.name.isdecimal()}

@@ -1,5 +1,6 @@
 """Whole runs in several processes: the number of processes changes nothing, and a run survives the loss of one."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -7,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -131,24 +133,43 @@ def test_one_of_two_killed_in_every_phase_ends_like_undisturbed(two_processes: P
 @pytest.mark.slow
 def test_a_supervisor_starts_all_again_when_one_is_killed(two_processes: Path, tmp_path: Path) -> None:
     supervised = [sys.executable, "launch/supervisor.py", "--", *command(tmp_path, *MESH, processes=2)]
-    with (tmp_path / "log").open("w") as log:
-        supervisor = subprocess.Popen(supervised, cwd=REPOSITORY, env=environment(), stdout=log, stderr=log)
-    kill_after_step(3, tmp_path, process=1)
-    assert supervisor.wait(timeout=600) == 0, (tmp_path / "log").read_text()
-    assert "restart 1 of" in (tmp_path / "log").read_text()
-    assert "restart 2 of" not in (tmp_path / "log").read_text()
+    with started(supervised, tmp_path / "log") as supervisor:
+        wait_for_step(3, tmp_path, supervisor)
+        kill(tmp_path, process=1)
+        assert supervisor.wait(timeout=600) == 0, (tmp_path / "log").read_text()
+    assert (tmp_path / "log").read_text().count("restart 1 of") == 1
     assert len(json.loads((tmp_path / "run.json").read_text())["starts"]) == 2
     assert rows(tmp_path) == rows(two_processes)
     assert final_record(tmp_path) == final_record(two_processes)
 
 
-def kill_after_step(step: int, workdir: Path, process: int) -> None:
-    """Ends one process of a run, as kill -9 does, once the step is in the metrics."""
-    expires = time.monotonic() + 300
+@contextlib.contextmanager
+def started(command: list[str], log: Path, fault: str = "") -> Iterator[subprocess.Popen[bytes]]:
+    """A launcher at work, which is asked to end its processes when the test leaves it."""
+    with log.open("w") as file:
+        process = subprocess.Popen(command, cwd=REPOSITORY, env=environment(fault), stdout=file, stderr=file)
+    try:
+        yield process
+    finally:
+        # The second signal ends at once whatever does not come to the end of a step.
+        for _ in range(2):
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(timeout=30)
+
+
+def wait_for_step(step: int, workdir: Path, launcher: subprocess.Popen[bytes]) -> None:
+    expires = time.monotonic() + 400
     metrics = workdir / "metrics.jsonl"
     while not metrics.exists() or f'"step": {step}, "kind": "train"' not in metrics.read_text():
+        assert launcher.poll() is None, (workdir / "log").read_text()
         assert time.monotonic() < expires, "the step was never reached"
         time.sleep(0.05)
+
+
+def kill(workdir: Path, process: int) -> None:
+    """Ends one process of a run as kill -9 does."""
     for entry in Path("/proc").glob("[0-9]*"):
         words = arguments_of(entry)
         if f"--process_id={process}" in words and f"--workdir={workdir}" in words:
@@ -188,25 +209,13 @@ def test_processes_started_differently_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_second_signal_ends_all_at_once(tmp_path: Path) -> None:
-    with (tmp_path / "log").open("w") as log:
-        group = subprocess.Popen(
-            command(tmp_path, *MESH, "--config.steps=1000", processes=2),
-            cwd=REPOSITORY,
-            env=environment("rollout:3:hang:0"),
-            stdout=log,
-            stderr=log,
-        )
-    expires = time.monotonic() + 300
-    while '"step": 2, "kind": "train"' not in (
-        (tmp_path / "metrics.jsonl").read_text() if (tmp_path / "metrics.jsonl").exists() else ""
-    ):
-        assert time.monotonic() < expires, (tmp_path / "log").read_text()
-        time.sleep(0.05)
-    group.send_signal(signal.SIGTERM)
-    time.sleep(3)
-    assert group.poll() is None
-    group.send_signal(signal.SIGTERM)
-    assert group.wait(timeout=20) == 143, (tmp_path / "log").read_text()
+    with started(command(tmp_path, *MESH, processes=2), tmp_path / "log", "rollout:3:hang:0") as group:
+        wait_for_step(2, tmp_path, group)
+        group.send_signal(signal.SIGTERM)
+        time.sleep(3)
+        assert group.poll() is None
+        group.send_signal(signal.SIGTERM)
+        assert group.wait(timeout=20) == 143, (tmp_path / "log").read_text()
 
 
 @pytest.mark.slow

@@ -31,7 +31,8 @@ def supervise(folder: pathlib.Path, program: str, *options: str) -> tuple[int, i
         "counter.write_text(str(start))\n" + program
     )
     command = [sys.executable, str(LAUNCH / "supervisor.py"), "--pause_seconds=0", *options, "--"]
-    ended = subprocess.run([*command, sys.executable, str(script), "--workdir", str(folder)], check=False)
+    launched = ["env", "--", sys.executable, str(script), "--workdir", str(folder)]
+    ended = subprocess.run([*command, *launched], check=False)
     return ended.returncode, json.loads((folder / "starts").read_text())
 
 
