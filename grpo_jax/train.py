@@ -15,11 +15,12 @@ work on one mesh; each judges its share of the completions, and the first one wr
   --coordinator_address HOST:PORT --num_processes N --process_id I     the same for processes started in another way
 
 The run folder gets config.json, run.json (versions, overrides, git revision), metrics.jsonl, samples.jsonl,
-checkpoints, curves.png and summary.json. Ctrl-C or SIGTERM stops after the step at hand and saves; a second one ends at
-once. Exit status: 0 done or stopped and saved, 2 bad command line or configuration, 3 no usable checkpoint or record,
-4 training is not finite, 5 the folder is in use, 6 configuration or data differ from the folder's, 74 nothing happened
-for longer than config.watchdog allows, 75 another process of the run was lost. After 74, 75, 134 (aborted) and 137
-(killed) the same command goes on from the newest checkpoint, and launch/supervisor.py gives it again.
+checkpoints, curves.png, summary.json and report.html. Ctrl-C or SIGTERM stops after the step at hand and saves; a
+second one ends at once. Exit status: 0 done or stopped and saved, 2 bad command line or configuration, 3 no usable
+checkpoint or record, 4 training is not finite, 5 the folder is in use, 6 configuration or data differ from the
+folder's, 74 nothing happened for longer than config.watchdog allows, 75 another process of the run was lost. After 74,
+75, 134 (aborted) and 137 (killed) the same command goes on from the newest checkpoint, and launch/supervisor.py gives
+it again.
 """
 
 import contextlib
@@ -27,7 +28,7 @@ import importlib.metadata
 import json
 import logging
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import jax
@@ -37,13 +38,15 @@ import grpo_jax
 from grpo_jax import cli
 from grpo_jax.config import ConfigError, RunConfig, to_nested
 from grpo_jax.data.splits import SPLITS
-from grpo_jax.io import plots
+from grpo_jax.io import plots, trackers
 from grpo_jax.io.display import Display
+from grpo_jax.io.health import alarms_of
 from grpo_jax.io.metrics import read_metrics, write_summary
 from grpo_jax.io.run_folder import RunFolder, default_workdir
 from grpo_jax.models.adapters import init_adapters
 from grpo_jax.models.parameters import count
 from grpo_jax.parallel import distributed, exchange
+from grpo_jax.reporting.page import REPORT, write_report
 from grpo_jax.rollout.jax_engine import JaxEngine
 from grpo_jax.training import setup
 from grpo_jax.training.trainer import Trainer
@@ -54,6 +57,8 @@ MAY_CHANGE = (
     "steps",
     "evaluation.*",
     "checkpoint.*",
+    "health.*",
+    "trackers",
     "mesh.*",
     "watchdog.*",
     "verifier.workers",
@@ -91,6 +96,7 @@ def _define_processes(flag_values: flags.FlagValues) -> None:
 def _run(command: cli.CommandLine) -> int:
     parts = exchange.together(lambda: setup.build(command.config))
     exchange.require_same(setup.facts(parts))
+    exchange.on_first(lambda: trackers.check_installed(command.config.trackers))
     workdir = Path(exchange.on_first(lambda: str(_workdir(command))))
     if exchange.on_first(lambda: _finished(workdir, command.config)):
         if exchange.is_first():
@@ -141,12 +147,33 @@ def train(parts: setup.Parts, folder: RunFolder, pool: VerifierPool, facts: Mapp
     with jax.set_mesh(parts.mesh), Display(silent=silent) as display, Watchdog(config.watchdog) as watchdog:
         _announce(parts, folder, display, facts)
         trainer = Trainer(parts, folder, engine, pool, display, watchdog)
-        with distributed.leaving_at_once():
+        with _recording(trainer, config, folder, display), distributed.leaving_at_once():
             trainer.train()
-        trainer.run.close()
+            watchdog.beat("save")
+            if exchange.is_first():
+                _summarise(trainer, config, folder)
         if exchange.is_first():
-            _report(trainer, config, folder, display)
+            _show(trainer, config, folder, display)
         distributed.barrier("end")
+
+
+@contextlib.contextmanager
+def _recording(trainer: Trainer, config: RunConfig, folder: RunFolder, display: Display) -> Iterator[None]:
+    """Trackers follow the run, and it gets a report however it ends; the first process sees to both."""
+    followers = []
+    if exchange.is_first():
+        rows = read_metrics(folder.metrics)
+        followers = trackers.follow(config.trackers, folder, to_nested(config), rows, display.note)
+        trainer.run.metrics.followers += [follower.send for follower in followers]
+    try:
+        yield
+    finally:
+        # A run that was stopped or has failed is what a report is wanted of most.
+        trainer.run.close()
+        for follower in followers:
+            follower.close()
+        if exchange.is_first():
+            write_report(folder.path)
 
 
 def _workdir(command: cli.CommandLine) -> Path:
@@ -194,7 +221,7 @@ def _announce(parts: setup.Parts, folder: RunFolder, display: Display, facts: Ma
     display.note("the first step of each phase compiles")
 
 
-def _report(trainer: Trainer, config: RunConfig, folder: RunFolder, display: Display) -> None:
+def _summarise(trainer: Trainer, config: RunConfig, folder: RunFolder) -> None:
     run = trainer.run
     results, metrics = run.progress.results, read_metrics(folder.metrics)
     write_summary(
@@ -207,6 +234,7 @@ def _report(trainer: Trainer, config: RunConfig, folder: RunFolder, display: Dis
             "seconds": run.seconds,
             "tokens": run.progress.tokens,
             "judge_errors": sum(row.get("verifier/errors", 0) for row in metrics),
+            "warnings": [alarm.record() for alarm in alarms_of(metrics, config.health)],
             "versions": {
                 "grpo_jax": grpo_jax.__version__,
                 **{name: importlib.metadata.version(name) for name in ("jax", "flax", "optax", "numpy")},
@@ -214,6 +242,10 @@ def _report(trainer: Trainer, config: RunConfig, folder: RunFolder, display: Dis
         },
     )
     plots.plot_curves(metrics, folder.curves)
+
+
+def _show(trainer: Trainer, config: RunConfig, folder: RunFolder, display: Display) -> None:
+    run, results = trainer.run, trainer.run.progress.results
     shown = [row for row in read_metrics(folder.samples) if row["split"] == "test" and row["step"] == config.steps][:3]
     for row in shown:
         display.note(f"{row['problem']}  ->  {row['completion']}  [{row['reason']}]")
@@ -221,8 +253,8 @@ def _report(trainer: Trainer, config: RunConfig, folder: RunFolder, display: Dis
         [
             *((f"held-out pass@1 {when}", _rate(results[f"test_pass_at_1_{when}"])) for when in ("before", "after")),
             ("seconds", f"{run.seconds:.0f}"),
+            ("report", str(folder.path / REPORT)),
             ("summary", str(folder.summary)),
-            ("curves", str(folder.curves)),
             ("samples", str(folder.samples)),
         ]
     )

@@ -10,7 +10,9 @@ from typing import Literal
 from grpo_jax.config.algorithm import AlgorithmConfig
 from grpo_jax.config.checks import ConfigError, Section, require
 from grpo_jax.config.data import DataConfig
+from grpo_jax.config.health import HealthConfig
 from grpo_jax.config.model import LoRAConfig, ModelConfig
+from grpo_jax.config.optimizer import OptimizerConfig, ReferenceConfig
 from grpo_jax.config.ppo import PPOConfig, refuse_unread
 from grpo_jax.config.sections import (
     CheckpointConfig,
@@ -18,7 +20,6 @@ from grpo_jax.config.sections import (
     CurriculumConfig,
     EvaluationConfig,
     MeshConfig,
-    OptimizerConfig,
     RolloutConfig,
     WatchdogConfig,
 )
@@ -33,11 +34,13 @@ __all__ = [
     "CurriculumConfig",
     "DataConfig",
     "EvaluationConfig",
+    "HealthConfig",
     "LoRAConfig",
     "MeshConfig",
     "ModelConfig",
     "OptimizerConfig",
     "PPOConfig",
+    "ReferenceConfig",
     "RewardName",
     "RolloutConfig",
     "RunConfig",
@@ -65,9 +68,12 @@ class RunConfig:
     algorithm: AlgorithmConfig = dataclasses.field(default_factory=AlgorithmConfig)
     ppo: PPOConfig = dataclasses.field(default_factory=PPOConfig)
     optimizer: OptimizerConfig = dataclasses.field(default_factory=OptimizerConfig)
+    reference: ReferenceConfig = dataclasses.field(default_factory=ReferenceConfig)
     cold_start: ColdStartConfig = dataclasses.field(default_factory=ColdStartConfig)
     evaluation: EvaluationConfig = dataclasses.field(default_factory=EvaluationConfig)
     checkpoint: CheckpointConfig = dataclasses.field(default_factory=CheckpointConfig)
+    health: HealthConfig = dataclasses.field(default_factory=HealthConfig)
+    trackers: tuple[Literal["tensorboard", "wandb", "trackio"], ...] = ()
     mesh: MeshConfig = dataclasses.field(default_factory=MeshConfig)
     watchdog: WatchdogConfig = dataclasses.field(default_factory=WatchdogConfig)
 
@@ -79,11 +85,13 @@ class RunConfig:
         """
         require(0 <= self.seed < 2**32, "seed", self.seed, "0 or more, and less than 2^32")
         require(self.steps >= 0, "steps", self.steps, "0 or more")
+        require(len(set(self.trackers)) == len(self.trackers), "trackers", self.trackers, "each name once")
         for field in dataclasses.fields(self):
             section = getattr(self, field.name)
             if isinstance(section, Section):
                 section.validate(field.name)
         refuse_unread(self.recipe, self.algorithm, self.ppo)
+        self._validate_held()
         completions = self.rollout.prompts_per_step * self.rollout.completions_per_prompt
         require(
             completions % self.algorithm.micro_batch_completions == 0,
@@ -118,6 +126,17 @@ class RunConfig:
         if task in ("addition", "maximum"):
             wanted = f"no 'countdown', since data.task is {task!r}"
             require("countdown" not in rewards, "verifier.rewards", rewards, wanted, "It needs a problem's numbers.")
+
+    def _validate_held(self) -> None:
+        self.optimizer.validate_for("optimizer", self.model)
+        self.cold_start.optimizer.validate_for("cold_start.optimizer", self.model)
+        if self.recipe == "ppo":
+            # The critic has no adapters.
+            whole = dataclasses.replace(self.model, lora=LoRAConfig())
+            self.ppo.critic.validate_for("ppo.critic", whole)
+            self.reference.validate_for("reference", self.model, self.ppo.kl_beta, "ppo.kl_beta")
+        else:
+            self.reference.validate_for("reference", self.model, self.algorithm.kl_beta, "algorithm.kl_beta")
 
     @staticmethod
     def _largest_divisor(number: int, limit: int) -> int:

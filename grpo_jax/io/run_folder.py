@@ -22,7 +22,8 @@ import grpo_jax
 from grpo_jax.config import dotted
 
 _PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
-_ABSENT = "(absent)"
+ABSENT = "(absent)"
+"""Stands for the value of a key that a configuration lacks."""
 
 
 class RunFolderInUse(RuntimeError):  # noqa: N818
@@ -111,7 +112,7 @@ class RunFolder:
             resumed = config_path.exists()
             if resumed and not resume_allowed:
                 raise FileExistsError(f"{path} holds a run already. Choose another folder, or allow to resume it.")
-            changes = _changes(_read_json(config_path), _plain(config)) if resumed else {}
+            changes = differences(_read_json(config_path), _plain(config)) if resumed else {}
             forbidden = {key: pair for key, pair in changes.items() if not _matches(key, may_change)}
             if forbidden:
                 raise ConfigChanged(path, forbidden)
@@ -128,9 +129,6 @@ class RunFolder:
 
         Args:
             path: The folder, which the first process has opened.
-
-        Returns:
-            The folder.
 
         Raises:
             FileNotFoundError: if this process sees another folder under this name, or none.
@@ -282,10 +280,19 @@ def _plain(config: Mapping[str, Any]) -> dict[str, Any]:
     return json.loads(json.dumps(config, allow_nan=False))
 
 
-def _changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Compares two configurations.
+
+    Args:
+        old: Nested values, as JSON has them.
+        new: Other ones.
+
+    Returns:
+        ``(old, new)`` by dotted key, of the keys that differ.
+    """
     before, now = dotted(old), dotted(new)
     keys = [*now, *(key for key in before if key not in now)]
-    pairs = {key: (before.get(key, _ABSENT), now.get(key, _ABSENT)) for key in keys}
+    pairs = {key: (before.get(key, ABSENT), now.get(key, ABSENT)) for key in keys}
     return {key: (a, b) for key, (a, b) in pairs.items() if a != b}
 
 

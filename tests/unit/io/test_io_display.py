@@ -95,3 +95,14 @@ def test_a_silent_display_shows_nothing(capsys):
         display.note("a note")
         display.finish([("steps", "2")])
     assert capsys.readouterr().out == ""
+
+
+def test_a_warning_is_marked_on_both_kinds_of_output(capsys, monkeypatch):
+    with Display() as display:
+        display.warn("step 3: [bold]\x1b")
+    assert capsys.readouterr().out == "warning: step 3: [bold]\\x1b\n"
+    screen = _terminal(monkeypatch)
+    with Display() as display:
+        display.warn("step 3")
+    assert "warning: step 3" in screen.getvalue()
+    assert "\x1b[1;33m" in screen.getvalue()
