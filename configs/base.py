@@ -311,6 +311,19 @@ def get_config() -> ConfigDict:
             "expert": 1,  # devices that share the experts of a model that has some
         }
     )
+
+    # What takes longer than its limit is stuck: the process shows where its threads stand and ends with status 74.
+    config.watchdog = ConfigDict(
+        {
+            "start_seconds": 3600,  # for restoring a checkpoint, or making or reading parameters
+            "rollout_seconds": 3600,  # from one finished group of completions, or verdict, to the next
+            "update_seconds": 3600,  # for scoring a batch, or one update; the first one compiles
+            "save_seconds": 3600,  # for a checkpoint, the summary or the curves
+            "barrier_seconds": 1800,  # processes wait for each other, before those missing are named (status 75)
+            "connect_seconds": 300,  # for all processes to find each other at the start
+            "heartbeat_seconds": 60,  # a process that is silent for so long is lost; wait for the others at the end
+        }
+    )
     return config
 
 

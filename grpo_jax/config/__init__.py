@@ -21,8 +21,9 @@ from grpo_jax.config.sections import (
     EvaluationConfig,
     MeshConfig,
     RolloutConfig,
+    WatchdogConfig,
 )
-from grpo_jax.config.values import from_nested, require_key, to_nested
+from grpo_jax.config.values import dotted, from_nested, require_key, to_nested
 from grpo_jax.config.verifier import RewardName, VerifierConfig
 
 __all__ = [
@@ -44,6 +45,8 @@ __all__ = [
     "RolloutConfig",
     "RunConfig",
     "VerifierConfig",
+    "WatchdogConfig",
+    "dotted",
     "from_nested",
     "require_key",
     "to_nested",
@@ -72,6 +75,7 @@ class RunConfig:
     health: HealthConfig = dataclasses.field(default_factory=HealthConfig)
     trackers: tuple[Literal["tensorboard", "wandb", "trackio"], ...] = ()
     mesh: MeshConfig = dataclasses.field(default_factory=MeshConfig)
+    watchdog: WatchdogConfig = dataclasses.field(default_factory=WatchdogConfig)
 
     def validate(self) -> None:
         """Checks every section and what must hold between them.

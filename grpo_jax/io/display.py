@@ -27,15 +27,16 @@ class Display:
     control codes in it.
     """
 
-    def __init__(self, every: int | None = None) -> None:
+    def __init__(self, every: int | None = None, *, silent: bool = False) -> None:
         """Prepares the display; nothing is shown before the first phase.
 
         Args:
             every: Steps from one plain line to the next, by default a twentieth of the phase; the first and the last
                 step always show.
+            silent: Show nothing: another process shows the same.
         """
-        self._every = every
-        self._console = Console() if sys.stdout.isatty() else None
+        self._every, self._silent = every, silent
+        self._console = Console() if sys.stdout.isatty() and not silent else None
         self._progress: Progress | None = None
         self._name, self._total, self._first = "", 0, True
 
@@ -112,6 +113,8 @@ class Display:
         self._stop()
 
     def _print(self, text: str, style: str | None = None) -> None:
+        if self._silent:
+            return
         # A completion may hold anything, and a terminal obeys control characters.
         text = "".join(char if char.isprintable() or char == "\n" else repr(char)[1:-1] for char in text)
         if self._console is not None:

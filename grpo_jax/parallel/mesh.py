@@ -5,7 +5,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import Mesh
+from jax.sharding import Mesh, NamedSharding
 
 AXES = ("data", "fsdp", "tensor", "context", "expert")
 """Mesh axes, outermost first. An axis of size 1 shards nothing."""
@@ -65,4 +65,28 @@ def put(array: Any, *axes: Any) -> jax.Array:
     Returns:
         The global array.
     """
-    return jax.device_put(array, jax.P(*axes))
+    place = jax.P(*axes)
+    if jax.process_count() == 1 or not isinstance(array, np.ndarray):
+        return jax.device_put(array, place)
+    # device_put would compare the whole array over all processes each time; each device takes its part from here.
+    sharding = NamedSharding(jax.sharding.get_mesh(), place)
+    return jax.make_array_from_callback(array.shape, sharding, lambda index: array[index])
+
+
+def fetch(tree: Any) -> Any:
+    """Copies a tree of arrays to the host, whole, on every process.
+
+    Args:
+        tree: Arrays on the mesh in use, sharded in any way.
+
+    Returns:
+        The tree with NumPy arrays.
+    """
+    if jax.process_count() > 1:
+        tree = _on_every_device(tree)
+    return jax.device_get(tree)
+
+
+@jax.jit
+def _on_every_device(tree: Any) -> Any:
+    return jax.tree.map(lambda array: jax.sharding.reshard(array, jax.P()), tree)

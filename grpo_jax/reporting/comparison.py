@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from grpo_jax.io.run_folder import ABSENT, dotted
+from grpo_jax.config import dotted
+from grpo_jax.io.run_folder import ABSENT
 from grpo_jax.reporting import charts, intervals, sections
 from grpo_jax.reporting.markup import Markup, element, joined, table
 from grpo_jax.reporting.records import RunRecord

@@ -1,13 +1,17 @@
 """From a configuration to checked parts of a run, before anything is compiled."""
 
 import dataclasses
+import importlib.metadata
 import logging
+import zlib
+from typing import Any
 
 import jax
 
-from grpo_jax.config import ConfigError, RunConfig
+import grpo_jax
+from grpo_jax.config import ConfigError, RunConfig, dotted, to_nested
 from grpo_jax.data.files import listed_error
-from grpo_jax.data.loader import DemonstrationLoader
+from grpo_jax.data.loader import DemonstrationLoader, content_digest
 from grpo_jax.data.splits import SPLITS
 from grpo_jax.data.stops import stop_table
 from grpo_jax.data.tasks import Task, build_task, check_prompt_lengths, without
@@ -76,6 +80,28 @@ def build(config: RunConfig) -> Parts:
     except (ValueError, OSError) as error:
         raise ConfigError(str(error)) from error
     return Parts(config, mesh, tokenizer, task, spec, published)
+
+
+def facts(parts: Parts) -> dict[str, Any]:
+    """What must be the same in all processes of a run, as JSON values by name.
+
+    Args:
+        parts: From ``build``.
+
+    Returns:
+        Every key of the configuration, digests of problems, tokenizer and published tensors, and versions.
+    """
+    digest = lambda value: zlib.crc32(repr(value).encode())  # noqa: E731
+    config = {f"config.{key}": value for key, value in dotted(to_nested(parts.config)).items()}
+    problems = {f"{split} problems": content_digest(parts.task.problems(split)) for split in SPLITS}
+    tokenizer = parts.tokenizer
+    samples = [tokenizer.encode_prompt(problem.prompt) for problem in parts.task.problems("train")[:TRIED_PROBLEMS]]
+    found = {"tokenizer": digest((tokenizer.vocab_size, tokenizer.eos_ids, tokenizer.pad_id, samples))}
+    if parts.published is not None:
+        shapes = sorted(parts.published.tensors.shapes.items())
+        found["published model"] = digest((parts.published.config, shapes))
+    versions = {name: importlib.metadata.version(name) for name in ("jax", "jaxlib", "numpy", "optax")}
+    return config | problems | found | versions | {"grpo_jax": grpo_jax.__version__}
 
 
 def check_references(task: Task, config: RunConfig) -> Task:
