@@ -33,18 +33,22 @@ class FileTask:
 
     name = "file"
 
-    def __init__(self, config: DataConfig):
+    def __init__(self, config: DataConfig, *, whole: bool = False):
         """Reads everything.
 
         Args:
             config: What names the files, their columns and the sizes of the held-out sets.
+            whole: Every row of ``data.path`` is in every split, for evaluations.
 
         Raises:
             ConfigError: for a file that is missing or of another kind, for bad rows, or where a split is empty.
         """
         assert config.path is not None, "DataConfig.validate asks for a path"
         source = open_source(config.path, "data.path")
-        if config.test_path is None:
+        if whole:
+            every = [_problem(row, source.label, config) for row in _usable(source, config, ())]
+            self._problems = dict.fromkeys(SPLITS, every)
+        elif config.test_path is None:
             self._problems = _split(_usable(source, config, SPLITS), source, config, SPLITS)
         else:
             held_out = open_source(config.test_path, "data.test_path")

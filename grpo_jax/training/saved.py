@@ -103,6 +103,11 @@ def open_saved(source: Path) -> SavedModel:
     return SavedModel(str(source), config, spec, str(source), open_published(source).tensors)
 
 
+def placed(params: Parameters, spec: ModelSpec) -> Parameters:
+    """Parameters where a run of the mesh in use has them: those that were restored are whole on each device."""
+    return jax.tree.map(lambda leaf, like: jax.device_put(leaf, like.sharding), params, abstract_params(spec))
+
+
 def _open_run(folder: Path, values: dict[str, Any]) -> SavedModel:
     config = from_nested(RunConfig, values)
     vocab_size = build_tokenizer(config.data.tokenizer).vocab_size

@@ -57,7 +57,7 @@ class Trainer:
         self.parts, self.config = parts, parts.config
         self.run = Run(folder, display, parts.spec, parts.config.checkpoint.keep)
         self._engine, self._judge, self._display = engine, judge, display
-        self._init_key, self._rollout_key, self._evaluation_key = jax.random.split(jax.random.key(self.config.seed), 3)
+        self._init_key, self._rollout_key = evaluation.run_keys(self.config.seed)[:2]
 
     def train(self) -> State:
         """Does what is not done yet of the run.
@@ -221,15 +221,14 @@ class Trainer:
         faults.point("evaluation", step)
         started = time.perf_counter()
         self._engine.sync(state.params, step)
-        # The same noise at every step: two evaluations differ by the policy alone.
-        key = jax.random.fold_in(self._evaluation_key, ("validation", "test").index(split))
         result = evaluation.evaluate(
             self._engine,
             self._judge,
             self.parts.tokenizer,
             self.parts.task.problems(split),
             sampling=self.sampling(samples_per_problem),
-            key=key,
+            # The same noise at every step: two evaluations differ by the policy alone.
+            key=evaluation.evaluation_key(self.config.seed, split),
         )
         row = result.metrics | {"split": split, "seconds/evaluation": time.perf_counter() - started}
         self.run.metrics.write("evaluation", step, row)
