@@ -55,13 +55,14 @@ def get_config() -> ConfigDict:
     config.data = ConfigDict(
         {
             "task": "addition",  # addition, countdown, maximum, file
-            # Task "file": a .jsonl or .parquet file, FOLDER[:SPLIT] that the datasets library saved, or
+            # Task "file": a .jsonl, .json, .csv or .parquet file, FOLDER[:SPLIT] that the datasets library saved, or
             # hf:OWNER/NAME[/SUBSET]:SPLIT on the Hugging Face hub.
             "path": config_dict.placeholder(str),
             "test_path": config_dict.placeholder(str),  # task "file": all test problems; not given: cut from path
             "problem_column": "problem",  # task "file"; a path such as prompt.0.content reaches into a column
             "answer_column": "answer",  # task "file"; likewise
             "answer_format": "plain",  # plain, gsm8k (what follows the last ####), boxed (in a solution's last box)
+            "tests_format": "none",  # none (column tests), humaneval, mbpp: columns that a program's tests are made of
             "digits": 3,  # tasks "addition" and "maximum": digits of each operand
             "countdown_numbers": 3,  # task "countdown": numbers to combine
             "maximum_examples": 2,  # task "maximum": solved problems in front of each, a line each
@@ -69,7 +70,7 @@ def get_config() -> ConfigDict:
             "validation_problems": 256,  # looked at during the run
             "test_problems": 256,  # looked at before and after it, never to choose anything
             "tokenizer": "characters",  # characters, bytes, a tokenizer.json, its folder, a .gguf file, or smollm2-135m
-            "prompt_template": "{problem}",  # what the model sees
+            "prompt_template": "{problem}",  # what the model sees; with a tests_format, {tests} shows the tests
             "chat": False,  # prompt_template is what a user says; the tokenizer's chat template makes the prompt of it
             "system_prompt": "",  # with chat only; "": none
             "chat_variables": "{}",  # with chat only; JSON object for the template, e.g. {"enable_thinking": false}

@@ -7,7 +7,10 @@ from typing import Literal
 
 from grpo_jax.config.checks import Section, fail, require
 
-_COLUMN_KEYS = ("problem_column", "answer_column", "answer_format")
+TestsFormat = Literal["none", "humaneval", "mbpp"]
+"""How a row gives the tests of a program, where its column ``tests`` does not."""
+
+_COLUMN_KEYS = ("problem_column", "answer_column", "answer_format", "tests_format")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,6 +23,7 @@ class DataConfig(Section):
     problem_column: str = "problem"
     answer_column: str = "answer"
     answer_format: Literal["plain", "gsm8k", "boxed"] = "plain"
+    tests_format: TestsFormat = "none"
     digits: int = 3
     countdown_numbers: int = 3
     maximum_examples: int = 2
@@ -42,7 +46,7 @@ class DataConfig(Section):
                 self.path is not None,
                 f"{path}.path",
                 self.path,
-                "a .jsonl or .parquet file, since data.task is 'file'",
+                "a .jsonl, .json, .csv or .parquet file, since data.task is 'file'",
                 "Add --config.data.path=FILE.",
             )
         for name in () if self.task == "file" else ("path", "test_path", *_COLUMN_KEYS):
@@ -60,6 +64,8 @@ class DataConfig(Section):
         self._at_least(path, 1, "max_problems", "max_prompt_tokens", "validation_problems", "test_problems")
         template = self.prompt_template
         require("{problem}" in template, f"{path}.prompt_template", template, "a text with '{problem}' in it")
+        wanted = "no '{tests}', since data.tests_format is 'none'"
+        require("{tests}" not in template or self.tests_format != "none", f"{path}.prompt_template", template, wanted)
         self._validate_chat(path)
 
     def _validate_chat(self, path: str) -> None:

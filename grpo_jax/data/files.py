@@ -1,6 +1,7 @@
 """Problems from files and from data sets of the Hugging Face library."""
 
 import logging
+import re
 from collections import Counter
 from collections.abc import Sequence
 
@@ -19,6 +20,8 @@ NO_DEMONSTRATIONS = (
     "config.cold_start.steps: the {task!r} task has no worked examples to learn from. Set cold_start.steps to 0 "
     "and start from a model that solves some of the problems already."
 )
+
+_HOLE = re.compile(r"\{problem\}|\{tests\}")
 
 _logger = logging.getLogger(__name__)
 
@@ -157,9 +160,11 @@ def _split(rows: list[Row], source: Source, config: DataConfig, splits: Sequence
 
 def _problem(row: Row, label: str, config: DataConfig) -> Problem:
     taken = (config.problem_column, config.answer_column)
-    return Problem(
-        identifier=f"{label}:{row.number}",
-        prompt=config.prompt_template.replace("{problem}", row.problem),
-        answer=row.answer,
-        extra={name: value for name, value in row.columns.items() if name not in taken},
-    )
+    extra = {name: value for name, value in row.columns.items() if name not in taken}
+    holes = {"{problem}": row.problem}
+    if row.tests is not None:
+        extra["tests"] = row.tests.suite
+        holes["{tests}"] = row.tests.shown
+    # In one pass: a problem's own text may have holes like these in it.
+    prompt = _HOLE.sub(lambda hole: holes.get(hole[0], hole[0]), config.prompt_template)
+    return Problem(f"{label}:{row.number}", prompt, row.answer, extra)
