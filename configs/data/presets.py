@@ -79,6 +79,19 @@ def mbpp_sanitized(config: ConfigDict) -> None:
     config.data.problem_column = "prompt"
 
 
+def reasoning_gym(config: ConfigDict) -> None:
+    """Generated problems of the reasoning-gym library: name the tasks with data.gym_tasks."""
+    config.data.task = "reasoning_gym"
+    config.data.max_problems = 10_000
+    config.verifier.rewards = ("reasoning_gym",)
+
+
+def environment(config: ConfigDict) -> None:
+    """A single-turn environment for the verifiers library: name it with data.path and verifier.environment."""
+    config.data.task = "environment"
+    config.verifier.rewards = ("environment",)
+
+
 PRESETS = {
     "gsm8k": Preset(gsm8k),
     "math": Preset(math),
@@ -87,6 +100,8 @@ PRESETS = {
     "humaneval": Preset(humaneval, "code"),
     "mbpp": Preset(mbpp, "code_tests"),
     "mbpp_sanitized": Preset(mbpp_sanitized, "code_tests"),
+    "reasoning_gym": Preset(reasoning_gym, "think"),
+    "environment": Preset(environment, "think", own_prompt=True),
 }
 
 
@@ -107,5 +122,5 @@ def apply(config: ConfigDict, name: str, *, chat: bool = False) -> None:
     config.data.task = "file"
     prompts.apply(config, f"{preset.prompt}_{'chat' if chat else 'plain'}")
     if preset.own_prompt:
-        config.data.prompt_template = "{problem}"
+        config.data.prompt_template, config.data.system_prompt = "{problem}", ""
     preset.columns(config)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from grpo_jax.config import ConfigError, DataConfig
+from grpo_jax.data.environments import open_environment
 from grpo_jax.data.rows import BadRow, Row, checked_rows, normalized
 from grpo_jax.data.sources import Source, open_source
 from grpo_jax.data.splits import SPLITS, Split, hash_order, hash_split, text_hashes
@@ -34,8 +35,6 @@ class FileTask:
     it is left out. ``validation_problems`` and ``test_problems`` are upper bounds here.
     """
 
-    name = "file"
-
     def __init__(self, config: DataConfig, *, whole: bool = False):
         """Reads everything.
 
@@ -47,7 +46,9 @@ class FileTask:
             ConfigError: for a file that is missing or of another kind, for bad rows, or where a split is empty.
         """
         assert config.path is not None, "DataConfig.validate asks for a path"
-        source = open_source(config.path, "data.path")
+        self.name: str = config.task
+        opened = open_environment if config.task == "environment" else open_source
+        source = opened(config.path, "data.path")
         if whole:
             every = [_problem(row, source.label, config) for row in _usable(source, config, ())]
             self._problems = dict.fromkeys(SPLITS, every)
@@ -69,7 +70,7 @@ class FileTask:
 
     def demonstration(self, problem: Problem, generator: np.random.Generator) -> str:  # noqa: ARG002 - the protocol
         """Raises ConfigError: a file has no worked examples."""
-        raise ConfigError(NO_DEMONSTRATIONS.format(task="file"))
+        raise ConfigError(NO_DEMONSTRATIONS.format(task=self.name))
 
 
 def _usable(source: Source, config: DataConfig, splits: Sequence[Split]) -> list[Row]:

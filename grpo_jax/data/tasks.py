@@ -11,6 +11,7 @@ from grpo_jax.data.addition import AdditionTask
 from grpo_jax.data.chat import ChatTask
 from grpo_jax.data.countdown import CountdownTask
 from grpo_jax.data.files import NO_DEMONSTRATIONS, FileTask, listed_error
+from grpo_jax.data.gym import GymTask
 from grpo_jax.data.maximum import MaximumTask
 from grpo_jax.data.splits import SPLITS, LazyProblems, Split
 from grpo_jax.data.tokenizer import Tokenizer, open_files
@@ -66,7 +67,7 @@ def build_task(config: DataConfig, cold_start: ColdStartConfig, *, whole: bool =
 
 
 def _build_inner(config: DataConfig, cold_start: ColdStartConfig, whole: bool) -> Task:
-    if whole and config.task != "file":
+    if whole and config.task not in ("file", "environment"):
         raise ConfigError(f"config.data.task: got {config.task!r}, wanted 'file' for every row of data.path.")
     if config.task == "addition":
         return AdditionTask(config, cold_start)
@@ -74,6 +75,8 @@ def _build_inner(config: DataConfig, cold_start: ColdStartConfig, whole: bool) -
         return CountdownTask(config, cold_start)
     if cold_start.steps > 0:
         raise ConfigError(NO_DEMONSTRATIONS.format(task=config.task))
+    if config.task == "reasoning_gym":
+        return GymTask(config)
     return MaximumTask(config) if config.task == "maximum" else FileTask(config, whole=whole)
 
 

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from grpo_jax.config import ConfigError, DataConfig, RunConfig
+from grpo_jax.data.chat import conversation
 from grpo_jax.data.rows import column
 from grpo_jax.data.splits import LazyProblems, hash_order, text_hashes
 from grpo_jax.data.tasks import Task, build_task
@@ -84,10 +85,7 @@ def endpoint_prompt(
     problem: Problem, config: DataConfig, api: Literal["completions", "chat"]
 ) -> str | list[dict[str, str]]:
     """What a server is sent for a problem: its text, or messages."""
-    if api == "completions":
-        return problem.prompt
-    system = [{"role": "system", "content": config.system_prompt}] if config.system_prompt else []
-    return [*system, {"role": "user", "content": problem.prompt}]
+    return problem.prompt if api == "completions" else conversation(problem, config.system_prompt)
 
 
 def results(rows: Sequence[Graded], ks: Sequence[int], seed: int, category: str) -> dict[str, Any]:

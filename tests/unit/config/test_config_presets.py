@@ -110,8 +110,18 @@ def write(path, row, column):
     path.write_text("".join(json.dumps(other) + "\n" for other in rows))
 
 
-def test_there_is_a_case_for_each_preset():
-    assert set(CASES) == set(presets.PRESETS)
+def test_there_is_a_case_for_each_published_format():
+    assert set(CASES) | {"reasoning_gym", "environment"} == set(presets.PRESETS)
+
+
+def test_problems_with_judges_of_their_own_need_names_alone():
+    gym = own_problems.get_config("reasoning_gym,chat")
+    gym.data.gym_tasks = ("chain_sum",)
+    environment = own_problems.get_config("environment")
+    environment.data.path = environment.verifier.environment = "some_module"
+    for config in (gym, environment):
+        config.data.tokenizer = "bytes" if not config.data.chat else "some_folder"
+        from_nested(RunConfig, config.to_dict()).validate()
 
 
 @pytest.mark.parametrize("name", CASES)
