@@ -43,6 +43,7 @@ from grpo_jax.data.chat import ChatTemplate, find_template
 from grpo_jax.data.installed import located
 from grpo_jax.data.stops import before_stop, settled, stop_table
 from grpo_jax.data.tokenizer import Tokenizer, build_tokenizer, open_files
+from grpo_jax.io.conversation import converse, said
 from grpo_jax.parallel.mesh import AXES, make_mesh
 from grpo_jax.records import Completion, FinishReason
 from grpo_jax.rollout.engine import SamplingParams
@@ -152,7 +153,7 @@ def _check(given: flags.FlagValues) -> None:
     """Refuses what cannot work before anything is loaded."""
     if given.model is None or (given.prompt is None and not given.chat):
         raise ConfigError(
-            "sample: wanted --model MODEL and --prompt TEXT, or --chat for a conversation. --help shows what they may be."
+            "sample: wanted --model MODEL and --prompt TEXT, or --chat for a conversation. --help shows what may be."
         )
     greedy = given.temperature == 0
     unread = "since --temperature 0 takes the likeliest token every time"
@@ -192,7 +193,7 @@ def _sample(given: flags.FlagValues) -> None:
     first = None
     if given.prompt is not None:
         text = _checked_text(sys.stdin.read() if given.prompt == "-" else given.prompt)
-        prompt = text if template is None else template.render([*system, _said(text)])
+        prompt = text if template is None else template.render([*system, said(text)])
         first = _encoded(prompt, given, model, tokenizer)
     compute_dtype = given.compute_dtype or ("float32" if jax.default_backend() == "cpu" else "bfloat16")
     sampler = Sampler(model, tokenizer, compute_dtype, given.num)
@@ -201,7 +202,12 @@ def _sample(given: flags.FlagValues) -> None:
         _complete(*first, given, sampler)
         return
     assert template is not None, "without a prompt there is a conversation"
-    _converse(given, system, lambda messages: _encoded(template.render(messages), given, model, tokenizer), sampler)
+
+    def answer(messages: list[dict[str, str]], turn: int) -> str:
+        prompt, sampling = _encoded(_checked_text(template.render(messages)), given, model, tokenizer)
+        return sampler.stream(prompt, sampling, jax.random.fold_in(jax.random.key(given.seed), turn), _show).text
+
+    converse(sys.stdin, system, answer)
 
 
 def _encoded(
@@ -232,48 +238,8 @@ def _complete(prompt: list[int], sampling: SamplingParams, given: flags.FlagValu
     print(f"{tokens} tokens in {seconds:.1f} s, {cut_off} of {given.num} cut off", file=sys.stderr)
 
 
-def _converse(
-    given: flags.FlagValues,
-    system: list[dict[str, str]],
-    encoded: Callable[[list[dict[str, str]]], tuple[list[int], SamplingParams]],
-    sampler: Sampler,
-) -> None:
-    """Answers line by line, with all that was said before in the prompt."""
-    messages, turn = list(system), 0
-    while (line := _next_line()) is not None:
-        if line == "/clear":
-            messages = list(system)
-            continue
-        try:
-            prompt, sampling = encoded([*messages, _said(_checked_text(line))])
-        except ConfigError as error:
-            # What was said before stays; this line is taken back.
-            print(f"{error} /clear forgets what was said.", file=sys.stderr)
-            continue
-        completion = sampler.stream(prompt, sampling, jax.random.fold_in(jax.random.key(given.seed), turn), _show)
-        print()
-        messages += [_said(line), {"role": "assistant", "content": completion.text}]
-        turn += 1
-
-
-def _next_line() -> str | None:
-    """What is said next, or None where the conversation ends."""
-    while True:
-        if sys.stdin.isatty():
-            print("> ", end="", file=sys.stderr, flush=True)
-        line = sys.stdin.readline()
-        if not line or line.strip() == "/exit":
-            return None
-        if line.strip():
-            return line.strip()
-
-
 def _show(text: str) -> None:
     print(text, end="", flush=True)
-
-
-def _said(text: str) -> dict[str, str]:
-    return {"role": "user", "content": text}
 
 
 def _check_stops(stops: Sequence[str], tokenizer: Tokenizer) -> None:
