@@ -38,9 +38,11 @@ def get_config() -> ConfigDict:
             "init_std": 0.02,  # projections; those that write to the residual are divided by sqrt(2 * num_layers)
             "embedding_init_std": 0.02,
             "compute_dtype": "float32",  # float32, bfloat16 (for accelerators; master parameters are float32 always)
-            "remat": "none",  # what the backward pass keeps of a layer: none (everything), dots, full (its input only)
+            # what the backward pass keeps of a layer: none (everything), dots, full (its input), host (that, there)
+            "remat": "none",
             "logprob_chunk_tokens": 1024,  # tokens whose logits exist at once
-            "attention_block_tokens": 512,  # queries of a row whose attention scores exist at once
+            "attention": "auto",  # auto (cuDNN's or Pallas' kernel where it fits, else blockwise), blockwise
+            "attention_block_tokens": 512,  # blockwise: queries of a row whose attention scores exist at once
             "lora": {
                 "rank": 0,  # adapters of this rank are trained in the place of the whole model; 0: the whole model
                 "alpha": 32.0,  # adapters are multiplied by alpha / rank
@@ -255,6 +257,13 @@ def get_config() -> ConfigDict:
 
     config.optimizer = _optimizer(1e-6, warmup_steps=10, schedule="constant", final_fraction=0.0, weight_decay=0.0)
 
+    config.reference = ConfigDict(
+        {
+            "dtype": "compute",  # compute (model.compute_dtype), int8, float8_e4m3fn: matrices of layers in one byte
+            "placement": "device",  # device, host (layers in host memory, streamed in one after the other)
+        }
+    )
+
     config.cold_start = ConfigDict(
         {
             "steps": 0,  # supervised steps on worked examples before GRPO; 0: none
@@ -311,5 +320,8 @@ def _optimizer(
             "epsilon": 1e-8,
             "weight_decay": weight_decay,  # norms and biases are not decayed
             "max_grad_norm": 1.0,  # gradients are scaled down to this global norm
+            "moments_dtype": "float32",  # float32, bfloat16 (4 bytes less per parameter, rounded at random)
+            "gradient_dtype": "float32",  # float32, bfloat16 (needs model.compute_dtype "bfloat16")
+            "placement": "device",  # device, host (masters and moments in host memory, streamed layer by layer)
         }
     )

@@ -11,6 +11,7 @@ from grpo_jax.config.algorithm import AlgorithmConfig
 from grpo_jax.config.checks import ConfigError, Section, require
 from grpo_jax.config.data import DataConfig
 from grpo_jax.config.model import LoRAConfig, ModelConfig
+from grpo_jax.config.optimizer import OptimizerConfig, ReferenceConfig
 from grpo_jax.config.ppo import PPOConfig, refuse_unread
 from grpo_jax.config.sections import (
     CheckpointConfig,
@@ -18,7 +19,6 @@ from grpo_jax.config.sections import (
     CurriculumConfig,
     EvaluationConfig,
     MeshConfig,
-    OptimizerConfig,
     RolloutConfig,
 )
 from grpo_jax.config.values import from_nested, require_key, to_nested
@@ -37,6 +37,7 @@ __all__ = [
     "ModelConfig",
     "OptimizerConfig",
     "PPOConfig",
+    "ReferenceConfig",
     "RewardName",
     "RolloutConfig",
     "RunConfig",
@@ -62,6 +63,7 @@ class RunConfig:
     algorithm: AlgorithmConfig = dataclasses.field(default_factory=AlgorithmConfig)
     ppo: PPOConfig = dataclasses.field(default_factory=PPOConfig)
     optimizer: OptimizerConfig = dataclasses.field(default_factory=OptimizerConfig)
+    reference: ReferenceConfig = dataclasses.field(default_factory=ReferenceConfig)
     cold_start: ColdStartConfig = dataclasses.field(default_factory=ColdStartConfig)
     evaluation: EvaluationConfig = dataclasses.field(default_factory=EvaluationConfig)
     checkpoint: CheckpointConfig = dataclasses.field(default_factory=CheckpointConfig)
@@ -80,6 +82,7 @@ class RunConfig:
             if isinstance(section, Section):
                 section.validate(field.name)
         refuse_unread(self.recipe, self.algorithm, self.ppo)
+        self._validate_held()
         completions = self.rollout.prompts_per_step * self.rollout.completions_per_prompt
         require(
             completions % self.algorithm.micro_batch_completions == 0,
@@ -127,6 +130,17 @@ class RunConfig:
             require(
                 self.verifier.environment == self.data.path, "verifier.environment", self.verifier.environment, wanted
             )
+
+    def _validate_held(self) -> None:
+        self.optimizer.validate_for("optimizer", self.model)
+        self.cold_start.optimizer.validate_for("cold_start.optimizer", self.model)
+        if self.recipe == "ppo":
+            # The critic has no adapters.
+            whole = dataclasses.replace(self.model, lora=LoRAConfig())
+            self.ppo.critic.validate_for("ppo.critic", whole)
+            self.reference.validate_for("reference", self.model, self.ppo.kl_beta, "ppo.kl_beta")
+        else:
+            self.reference.validate_for("reference", self.model, self.algorithm.kl_beta, "algorithm.kl_beta")
 
     @staticmethod
     def _largest_divisor(number: int, limit: int) -> int:

@@ -4,7 +4,7 @@ import dataclasses
 
 from grpo_jax.config.algorithm import AlgorithmConfig
 from grpo_jax.config.checks import Section, require
-from grpo_jax.config.sections import OptimizerConfig
+from grpo_jax.config.optimizer import OptimizerConfig
 
 SHARED_WITH_ALGORITHM = frozenset(
     {

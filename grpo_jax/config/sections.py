@@ -4,6 +4,7 @@ import dataclasses
 from typing import Literal
 
 from grpo_jax.config.checks import Section, require
+from grpo_jax.config.optimizer import OptimizerConfig
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,29 +94,6 @@ def validate_stops(stops: tuple[str, ...], path: str) -> None:
 
 
 @dataclasses.dataclass(frozen=True)
-class OptimizerConfig(Section):
-    """AdamW behind a clipped gradient norm, with a learning-rate schedule."""
-
-    learning_rate: float = 1e-6
-    warmup_steps: int = 10
-    schedule: Literal["constant", "linear", "cosine"] = "constant"
-    final_fraction: float = 0.0
-    b1: float = 0.9
-    b2: float = 0.99
-    epsilon: float = 1e-8
-    weight_decay: float = 0.0
-    max_grad_norm: float = 1.0
-
-    def validate(self, path: str) -> None:
-        """Refuses values outside AdamW's domain."""
-        self._positive(path, "learning_rate", "epsilon", "max_grad_norm")
-        self._at_least(path, 0, "warmup_steps", "weight_decay")
-        self._share(path, "final_fraction", "b1", "b2")
-        require(self.b1 < 1, f"{path}.b1", self.b1, "less than 1")
-        require(self.b2 < 1, f"{path}.b2", self.b2, "less than 1")
-
-
-@dataclasses.dataclass(frozen=True)
 class ColdStartConfig(Section):
     """Supervised warm-up on worked examples before GRPO; 0 steps leave it out."""
 
@@ -143,6 +121,8 @@ class ColdStartConfig(Section):
             wanted = f"{default}, its default: it is only read when max_passes is more than 1"
             require(self.max_passes > 1 or value == default, f"{path}.{name}", value, wanted)
         self.optimizer.validate(f"{path}.optimizer")
+        placement, wanted = self.optimizer.placement, "'device': what follows starts from the float32 parameters"
+        require(placement == "device", f"{path}.optimizer.placement", placement, wanted)
 
 
 @dataclasses.dataclass(frozen=True)

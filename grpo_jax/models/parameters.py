@@ -12,6 +12,10 @@ from grpo_jax.models.spec import ModelSpec
 Parameters = dict[str, Any]
 
 
+STACK_NAMES = ("dense_blocks", "blocks")
+"""Where the parameters of stacked layers are."""
+
+
 class Stack(NamedTuple):
     """Layers of one kind, whose parameters are stacked and which one scan runs.
 
@@ -33,8 +37,8 @@ class Stack(NamedTuple):
 def stacks(spec: ModelSpec) -> list[Stack]:
     """The layers in order: one stack, or two where a mixture of experts begins with ordinary layers."""
     dense = spec.experts.first_dense_layers if spec.experts else 0
-    first = [Stack("dense_blocks", 0, dense, False, whole=False)] if dense else []
-    return [*first, Stack("blocks", dense, spec.num_layers, spec.experts is not None, whole=not dense)]
+    first = [Stack(STACK_NAMES[0], 0, dense, False, whole=False)] if dense else []
+    return [*first, Stack(STACK_NAMES[1], dense, spec.num_layers, spec.experts is not None, whole=not dense)]
 
 
 def logical_axes(spec: ModelSpec) -> Parameters:

@@ -41,6 +41,12 @@ def has_mesh() -> bool:
     return not jax.sharding.get_abstract_mesh().empty
 
 
+def platform() -> str:
+    """The platform of the mesh in use, whose devices may be described only; without a mesh, the default backend's."""
+    device = jax.sharding.get_abstract_mesh().abstract_device
+    return jax.default_backend() if device is None else device.platform
+
+
 def partition(axes: LogicalAxes) -> jax.P:
     """The partition of an array with these logical axes; None stands for an axis that is not sharded."""
     return jax.P(*(None if axis is None else RULES[axis] for axis in axes))
@@ -101,6 +107,22 @@ def shards(name: str) -> int:
     """Into how many parts a logical axis is cut on the mesh in use."""
     sizes = jax.sharding.get_abstract_mesh().shape
     return math.prod(sizes.get(axis, 1) for axis in mesh_axes(partition((name,))))
+
+
+def on_device(tree: Any) -> Any:
+    """Brings arrays out of the host's memory; those that are on the device are themselves."""
+    return _in_memory(tree, jax.memory.Space.Device)
+
+
+def on_host(tree: Any) -> Any:
+    """Moves arrays into the host's (pinned) memory, where devices can fetch them from."""
+    return _in_memory(tree, jax.memory.Space.Host)
+
+
+def _in_memory(tree: Any, space: Any) -> Any:
+    return jax.tree.map(
+        lambda array: array if jax.typeof(array).memory_space == space else jax.device_put(array, space), tree
+    )
 
 
 def gather_parameters(parameters: Any, axes: Any) -> Any:

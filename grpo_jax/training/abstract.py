@@ -15,7 +15,7 @@ from grpo_jax.models.safetensors import read_config
 from grpo_jax.models.spec import ModelSpec
 from grpo_jax.rollout.engine import Rollout, length_bucket
 from grpo_jax.training.published import computed_spec, open_published, with_adapters
-from grpo_jax.training.recipe import Outcome, Recipe, State, abstract_params
+from grpo_jax.training.recipe import Outcome, Recipe, State, abstract_state
 
 
 class LoweredStep(NamedTuple):
@@ -71,7 +71,7 @@ def lower_step(recipe: Recipe, config: RunConfig, spec: ModelSpec) -> LoweredSte
     Returns:
         The programs and the shapes between them.
     """
-    state = jax.eval_shape(recipe.init, abstract_params(spec))
+    state = abstract_state(recipe, spec)
     rollout, outcome = _full_batch(config, spec)
     prepare = jax.jit(lambda state: recipe.prepare(state, rollout, outcome, 1)[0]).lower(state)
     batch = prepare.out_info

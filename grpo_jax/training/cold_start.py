@@ -14,14 +14,13 @@ from grpo_jax.config import RunConfig
 from grpo_jax.models import decoder
 from grpo_jax.models.spec import ModelSpec
 from grpo_jax.parallel import mesh, rules
+from grpo_jax.training.optimizer import Optimizer, learning_rate_schedule, make_optimizer
 from grpo_jax.training.recipe import (
     Metrics,
     Recipe,
     TrainState,
     apply_gradients,
     init_state,
-    learning_rate_schedule,
-    make_optimizer,
 )
 
 
@@ -33,7 +32,7 @@ def update_step(
     length_N: Int[Array, "N"],
     *,
     spec: ModelSpec,
-    optimizer: optax.GradientTransformation,
+    optimizer: Optimizer,
     schedule: optax.Schedule,
 ) -> tuple[TrainState, Metrics]:
     """One update on the mean negative log-probability of all demonstrated tokens, prompts left out.
@@ -69,7 +68,7 @@ def update_step(
         entropy = reduce.masked_mean(scored.entropy_NT, demonstrated_NT)
         return -reduce.masked_mean(scored.logprob_NT, demonstrated_NT), entropy
 
-    (loss, entropy), gradients = jax.value_and_grad(objective, has_aux=True)(state.params)
+    (loss, entropy), gradients = jax.value_and_grad(objective, has_aux=True)(optimizer.differentiated(state.params))
     learning_rate = jnp.asarray(schedule(state.updates), jnp.float32)
     state, metrics = apply_gradients(state, gradients, optimizer, jnp.bool(True))
     return state, metrics | {"loss": loss, "entropy": entropy, "learning_rate": learning_rate}
@@ -86,7 +85,7 @@ def make_recipe(config: RunConfig, spec: ModelSpec) -> Recipe:
         The recipe.
     """
     settings = config.cold_start.optimizer
-    optimizer = make_optimizer(settings, config.cold_start.steps)
+    optimizer = make_optimizer(settings, config.cold_start.steps, spec.compute_dtype)
     schedule = learning_rate_schedule(settings, config.cold_start.steps)
 
     def init(params: decoder.Parameters) -> TrainState:

@@ -11,6 +11,7 @@ from grpo_jax.algorithms import logprobs, reduce
 from grpo_jax.models import adapters, decoder, moe
 from grpo_jax.models.spec import ModelSpec
 from grpo_jax.parallel import rules
+from grpo_jax.training.optimizer import Optimizer
 
 
 class Rows(NamedTuple):
@@ -213,6 +214,8 @@ def accumulate_gradients(
     params: decoder.Parameters,
     stacked: Any,
     count: Int[Array, ""],
+    *,
+    optimizer: Optimizer,
 ) -> tuple[decoder.Parameters, dict[str, jax.Array]]:
     """Adds up gradients and sums over the first ``count`` micro-batches; the others cost nothing.
 
@@ -222,11 +225,12 @@ def accumulate_gradients(
         params: Parameters; a policy with adapters is differentiated by those alone.
         stacked: Arrays with a leading ``M`` axis.
         count: Micro-batches to visit; a traced number, so any count runs the same program.
+        optimizer: It says in which dtypes gradients are taken and added up.
 
     Returns:
         Gradients in the structure of ``adapters.trained(params)``, and sums, the loss among them as ``loss``.
     """
-    trained = adapters.trained(params)
+    trained = optimizer.differentiated(adapters.trained(params))
 
     def share(trained: decoder.Parameters, micro: Any) -> tuple[jax.Array, dict[str, jax.Array]]:
         return objective(adapters.with_trained(params, trained), micro)
@@ -234,8 +238,7 @@ def accumulate_gradients(
     differentiate = jax.value_and_grad(share, has_aux=True)
     first = micro_batch(stacked, jnp.int32(0))
     if jax.tree.leaves(stacked)[0].shape[0] == 1:
-        # A single micro-batch is computed also where none of its rows takes part: its gradient is 0 then, and a branch
-        # or a sum to add it to would hold the gradients twice.
+        # Computed also where none of its rows takes part: a branch or a sum would hold the gradients twice.
         (loss, sums), gradients = differentiate(trained, first)
         return gradients, {"loss": loss, **sums}
     (loss_type, sums_type), _ = jax.eval_shape(differentiate, trained, first)
@@ -246,9 +249,10 @@ def accumulate_gradients(
         (loss, new_sums), new_gradients = differentiate(trained, micro_batch(stacked, index))
         new_sums = {"loss": loss, **new_sums}
         sums = {name: _combine(name, sums[name], new_sums[name]) for name in sums}
-        return jax.tree.map(jnp.add, gradients, new_gradients), sums
+        return jax.tree.map(lambda total, new: total + new.astype(total.dtype), gradients, new_gradients), sums
 
-    return jax.lax.fori_loop(0, count, body, (jax.tree.map(jnp.zeros_like, trained), sums))
+    zeros = lambda leaf: jnp.zeros_like(leaf, jnp.promote_types(leaf.dtype, optimizer.gradient_dtype))  # noqa: E731
+    return jax.lax.fori_loop(0, count, body, (jax.tree.map(zeros, trained), sums))
 
 
 def observed_sums(scored: ScoredTokens, rows: Rows) -> dict[str, Float[Array, "..."]]:

@@ -18,6 +18,7 @@ from grpo_jax.parallel import rules
 from grpo_jax.rollout.engine import Rollout
 from grpo_jax.training import completions, experts
 from grpo_jax.training.judged import JudgedBatch, judged_batch, length_schedule, token_advantages
+from grpo_jax.training.optimizer import Optimizer, learning_rate_schedule, make_optimizer
 from grpo_jax.training.recipe import (
     Metrics,
     Outcome,
@@ -25,8 +26,6 @@ from grpo_jax.training.recipe import (
     TrainState,
     apply_gradients,
     init_policy,
-    learning_rate_schedule,
-    make_optimizer,
     reference_params,
 )
 
@@ -144,7 +143,7 @@ def update_step(
     batch: completions.PreparedBatch,
     *,
     static: _Static,
-    optimizer: optax.GradientTransformation,
+    optimizer: Optimizer,
     schedule: optax.Schedule,
 ) -> tuple[TrainState, Metrics]:
     """One optimizer update on the whole batch; nothing moves when no group is active.
@@ -177,7 +176,7 @@ def update_step(
         )
         return loss, sums | completions.observed_sums(scored, rows)
 
-    gradients, sums = completions.accumulate_gradients(objective, state.params, *batch)
+    gradients, sums = completions.accumulate_gradients(objective, state.params, *batch, optimizer=optimizer)
     updates, learning_rate = state.updates, jnp.asarray(schedule(state.updates), jnp.float32)
     state, metrics = apply_gradients(state, gradients, optimizer, batch.count > 0)
     if static.router_bias_update > 0:
@@ -224,11 +223,11 @@ def make_recipe(config: RunConfig, spec: ModelSpec) -> Recipe:
         algorithm.router_bias_update,
     )
     total_updates = config.steps * algorithm.passes_per_batch
-    optimizer = make_optimizer(config.optimizer, total_updates)
+    optimizer = make_optimizer(config.optimizer, total_updates, spec.compute_dtype)
     schedule = learning_rate_schedule(config.optimizer, total_updates)
 
     def init(params: decoder.Parameters) -> TrainState:
-        return init_policy(params, spec, optimizer, config.seed, algorithm.kl_beta)
+        return init_policy(params, spec, optimizer, config, algorithm.kl_beta)
 
     def prepare(
         state: TrainState, rollout: Rollout, outcome: Outcome, step: int

@@ -9,9 +9,6 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any, Literal, NamedTuple
 
-import jax
-from jax.sharding import NamedSharding
-
 from grpo_jax.config import ConfigError
 from grpo_jax.data.curriculum import CurriculumLoader
 from grpo_jax.data.loader import DemonstrationLoader, PromptLoader
@@ -21,7 +18,7 @@ from grpo_jax.io.metrics import MetricsWriter, SamplesWriter, read_metrics
 from grpo_jax.io.run_folder import RunFolder
 from grpo_jax.models.spec import ModelSpec
 from grpo_jax.training import faults
-from grpo_jax.training.recipe import Recipe, State, abstract_params
+from grpo_jax.training.recipe import Recipe, State, abstract_state
 
 
 class Stopped(Exception):  # noqa: N818
@@ -190,14 +187,7 @@ class Run:
             )
 
     def _restore(self, checkpoints: Checkpoints, phase: Phase) -> tuple[int, State | None]:
-        mesh = jax.sharding.get_mesh()
-
-        def on_mesh(leaf: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
-            partition = jax.P() if leaf.sharding is None else leaf.sharding.spec
-            return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=NamedSharding(mesh, partition))
-
-        abstract = jax.eval_shape(phase.recipe.init, abstract_params(self._spec))
-        restored = checkpoints.restore(jax.tree.map(on_mesh, abstract))
+        restored = checkpoints.restore(abstract_state(phase.recipe, self._spec))
         if restored is None:
             return 0, None
         self.progress = Progress(**restored.host_state)

@@ -16,6 +16,7 @@ from grpo_jax.rollout.engine import Rollout
 from grpo_jax.training import completions, experts
 from grpo_jax.training import critic as critic_lib
 from grpo_jax.training.judged import JudgedBatch, judged_batch, length_schedule
+from grpo_jax.training.optimizer import Optimizer, learning_rate_schedule, make_optimizer
 from grpo_jax.training.recipe import (
     Metrics,
     Outcome,
@@ -24,8 +25,6 @@ from grpo_jax.training.recipe import (
     apply_gradients,
     init_policy,
     init_state,
-    learning_rate_schedule,
-    make_optimizer,
     reference_params,
 )
 
@@ -80,8 +79,8 @@ class _Static(NamedTuple):
 
 
 class _Optimizers(NamedTuple):
-    actor: optax.GradientTransformation
-    critic: optax.GradientTransformation
+    actor: Optimizer
+    critic: Optimizer
 
 
 @functools.partial(jax.jit, static_argnames="static")
@@ -198,8 +197,12 @@ def update_step(
     dropout_key = completions.dropout_key(static.spec, static.seed, state.updates)
     policy_share = functools.partial(_policy_share, static=static, dropout_key=dropout_key)
     value_share = functools.partial(_value_share, static=static)
-    actor_gradients, sums = completions.accumulate_gradients(policy_share, state.actor.params, *batch)
-    critic_gradients, value_sums = completions.accumulate_gradients(value_share, state.critic.params, *batch)
+    actor_gradients, sums = completions.accumulate_gradients(
+        policy_share, state.actor.params, *batch, optimizer=optimizers.actor
+    )
+    critic_gradients, value_sums = completions.accumulate_gradients(
+        value_share, state.critic.params, *batch, optimizer=optimizers.critic
+    )
     wanted = batch.count > 0
     finite = jnp.isfinite(optax.tree.norm(actor_gradients)) & jnp.isfinite(optax.tree.norm(critic_gradients))
     learning_rate = jnp.asarray(schedule(state.updates), jnp.float32)
@@ -236,13 +239,14 @@ def make_recipe(config: RunConfig, spec: ModelSpec) -> Recipe:
     static = _Static(spec, config.algorithm, settings, config.rollout.temperature, config.seed)
     total_updates = config.steps * config.algorithm.passes_per_batch
     optimizers = _Optimizers(
-        make_optimizer(config.optimizer, total_updates), make_optimizer(settings.critic, total_updates)
+        make_optimizer(config.optimizer, total_updates, spec.compute_dtype),
+        make_optimizer(settings.critic, total_updates, spec.compute_dtype),
     )
     schedule = learning_rate_schedule(config.optimizer, total_updates)
 
     def init(params: decoder.Parameters) -> PPOState:
         return PPOState(
-            init_policy(params, spec, optimizers.actor, config.seed, settings.kl_beta),
+            init_policy(params, spec, optimizers.actor, config, settings.kl_beta),
             init_state(critic_lib.init_critic(params, spec), optimizers.critic, None),
         )
 

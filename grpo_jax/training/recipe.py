@@ -10,10 +10,12 @@ import optax
 from jax.sharding import NamedSharding
 from jaxtyping import Array, Bool, Float, Int
 
-from grpo_jax.config import OptimizerConfig
-from grpo_jax.models import adapters, decoder
+from grpo_jax.config import ReferenceConfig, RunConfig
+from grpo_jax.models import adapters, decoder, precision
+from grpo_jax.models.parameters import STACK_NAMES
 from grpo_jax.models.spec import ModelSpec
 from grpo_jax.parallel import rules
+from grpo_jax.training.optimizer import Optimizer
 
 Metrics = dict[str, jax.Array]
 
@@ -37,11 +39,11 @@ class TrainState(NamedTuple):
     """Everything a step changes, and the reference.
 
     Attributes:
-        params: Float32 master parameters; of a policy with adapters only those are, the others are frozen and in the
-            compute dtype.
-        optimizer: State of the optax optimizer, for what is trained.
+        params: Float32 master parameters. Those are in the compute dtype whose masters the optimizer's state holds, and
+            those that a policy's adapters stand beside.
+        optimizer: State of the optimizer, for what is trained.
         updates: Optimizer updates that were applied; skipped ones do not count.
-        reference: Frozen parameters in the compute dtype, or None where none are needed or ``params`` hold them.
+        reference: Frozen parameters, or None where none are needed or ``params`` hold them.
     """
 
     params: decoder.Parameters
@@ -79,67 +81,31 @@ class Recipe(NamedTuple):
     update: Callable[[Any, Any], tuple[Any, Metrics]]
 
 
-def learning_rate_schedule(config: OptimizerConfig, total_updates: int) -> optax.Schedule:
-    """Linear warm-up to the peak, then constant, or linear or cosine decay.
-
-    The decay reaches ``final_fraction`` one update after the last, so that the last still moves when it is 0.
-    """
-    peak, end = config.learning_rate, config.learning_rate * config.final_fraction
-    decay_updates = max(total_updates - config.warmup_steps, 1)
-    decay = {
-        "constant": lambda: optax.constant_schedule(peak),
-        "linear": lambda: optax.linear_schedule(peak, end, decay_updates),
-        "cosine": lambda: optax.cosine_decay_schedule(peak, decay_updates, config.final_fraction),
-    }[config.schedule]()
-    # The first update already moves: a warm-up that starts at 0 wastes a whole batch.
-    warmup = optax.linear_schedule(peak / max(config.warmup_steps, 1), peak, max(config.warmup_steps - 1, 1))
-    return optax.join_schedules([warmup, decay], [config.warmup_steps])
-
-
-def make_optimizer(config: OptimizerConfig, total_updates: int) -> optax.GradientTransformation:
-    """AdamW behind a clipped global gradient norm; norms and biases are not decayed."""
-
-    def decayed(params: decoder.Parameters) -> Any:
-        named = lambda path, _: not str(path[-1].key).endswith(("norm", "bias"))  # noqa: E731
-        return jax.tree_util.tree_map_with_path(named, params)
-
-    return optax.chain(
-        optax.clip_by_global_norm(config.max_grad_norm),
-        optax.adamw(
-            learning_rate_schedule(config, total_updates),
-            b1=config.b1,
-            b2=config.b2,
-            eps=config.epsilon,
-            weight_decay=config.weight_decay,
-            mask=decayed,
-        ),
-    )
-
-
-def init_state(params: decoder.Parameters, optimizer: optax.GradientTransformation, reference: Any) -> TrainState:
+def init_state(params: decoder.Parameters, optimizer: Optimizer, reference: Any) -> TrainState:
     """A state before its first update."""
-    return TrainState(params, optimizer.init(adapters.trained(params)), jnp.int32(0), reference)
+    held, state = optimizer.init(adapters.trained(params))
+    return TrainState(adapters.with_trained(params, held), state, jnp.int32(0), reference)
 
 
 def init_policy(
-    params: decoder.Parameters, spec: ModelSpec, optimizer: optax.GradientTransformation, seed: int, kl_beta: float
+    params: decoder.Parameters, spec: ModelSpec, optimizer: Optimizer, config: RunConfig, kl_beta: float
 ) -> TrainState:
     """A policy before its first update, with the reference that a KL penalty needs.
 
     Args:
-        params: Parameters to start from. A spec with ``lora`` freezes them and puts fresh adapters beside them.
+        params: Float32 parameters to start from. A spec with ``lora`` freezes them and puts fresh adapters beside them.
         spec: The policy's spec.
         optimizer: Of what is trained.
-        seed: The run's, for fresh adapters.
+        config: Its ``seed``, for fresh adapters, and how the reference is held.
         kl_beta: Weight of the KL penalty; 0 needs no reference.
 
     Returns:
         The state.
     """
     if spec.lora:
-        fresh = adapters.init_adapters(jax.random.key(seed), spec)
+        fresh = adapters.init_adapters(jax.random.key(config.seed), spec)
         return init_state(adapters.attached(frozen_copy(params, spec), fresh), optimizer, None)
-    return init_state(params, optimizer, frozen_copy(params, spec) if kl_beta > 0 else None)
+    return init_state(params, optimizer, frozen_copy(params, spec, config.reference) if kl_beta > 0 else None)
 
 
 def reference_params(state: TrainState) -> decoder.Parameters | None:
@@ -147,23 +113,33 @@ def reference_params(state: TrainState) -> decoder.Parameters | None:
     return adapters.without_adapters(state.params) if adapters.ADAPTERS in state.params else state.reference
 
 
-def frozen_copy(params: decoder.Parameters, spec: ModelSpec) -> decoder.Parameters:
-    """The reference: the parameters in the compute dtype, in buffers that the policy's update does not reuse.
+def frozen_copy(
+    params: decoder.Parameters, spec: ModelSpec, config: ReferenceConfig | None = None
+) -> decoder.Parameters:
+    """The reference, in buffers that the policy's update does not reuse.
 
-    What chooses experts stays in float32, as the policy computes it: rounded, some tokens would visit others.
+    Args:
+        params: Float32 parameters.
+        spec: Their spec.
+        config: How it is held; None for the compute dtype, on the devices.
+
+    Returns:
+        Parameters for ``forward``.
     """
-
-    def copy(path: Any, leaf: jax.Array) -> jax.Array:
-        chooses = path[-1].key in ("router", "router_bias")
-        return jnp.copy(leaf) if chooses else jnp.copy(leaf).astype(spec.compute_dtype)
-
-    return jax.tree_util.tree_map_with_path(copy, params)
+    config = config or ReferenceConfig()
+    copy = jax.tree.map(jnp.copy, params)
+    if config.dtype != "compute":
+        copy = precision.quantized_stacks(copy, decoder.logical_axes(spec), config.dtype)
+    copy = precision.narrowed(copy, spec.compute_dtype)
+    if config.placement == "host":
+        copy = {name: rules.on_host(part) if name in STACK_NAMES else part for name, part in copy.items()}
+    return copy
 
 
 def apply_gradients(
     state: TrainState,
     gradients: decoder.Parameters,
-    optimizer: optax.GradientTransformation,
+    optimizer: Optimizer,
     wanted: jax.Array,
 ) -> tuple[TrainState, Metrics]:
     """Applies one update, or leaves parameters, moments and counters untouched.
@@ -178,18 +154,14 @@ def apply_gradients(
         The new state and ``grad_norm`` (before clipping), ``skipped_update`` (nothing to learn from) and
         ``nonfinite_update`` (refused, since the gradient was not finite).
     """
-    norm = optax.tree.norm(gradients)
+    norm = optax.tree.norm(
+        jax.tree.map(lambda leaf: leaf.astype(jnp.promote_types(leaf.dtype, jnp.float32)), gradients)
+    )
     finite = jnp.isfinite(norm)
-
     moves = wanted & finite
-    # Chosen element by element: a branch would hold both states at once.
-    choose = lambda new, old: jnp.where(moves, new, old)  # noqa: E731
-    trained = adapters.trained(state.params)
-    changes, optimizer_state = optimizer.update(gradients, state.optimizer, trained)
-    new: Any = jax.tree.map(choose, optax.apply_updates(trained, changes), trained)
-    optimizer_state = jax.tree.map(choose, optimizer_state, state.optimizer)
-    params = adapters.with_trained(state.params, new)
-    state = state._replace(params=params, optimizer=optimizer_state, updates=state.updates + moves)
+    trained, held = optimizer.apply(gradients, norm, state.optimizer, adapters.trained(state.params), moves)
+    params = adapters.with_trained(state.params, trained)
+    state = state._replace(params=params, optimizer=held, updates=state.updates + moves)
     metrics = {"grad_norm": norm, "skipped_update": ~wanted, "nonfinite_update": wanted & ~finite}
     return state, {name: value.astype(jnp.float32) for name, value in metrics.items()}
 
@@ -215,6 +187,31 @@ def abstract_params(spec: ModelSpec) -> Any:
         return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=NamedSharding(mesh, rules.partition(names)))
 
     return jax.tree.map(place, shapes, axes)
+
+
+def abstract_state(recipe: Recipe, spec: ModelSpec) -> Any:
+    """Shape, dtype and place of everything in an algorithm's state, on the mesh in use and in which memory.
+
+    Args:
+        recipe: The algorithm.
+        spec: The policy's spec.
+
+    Returns:
+        The state's tree, of ``jax.ShapeDtypeStruct``.
+    """
+    mesh = jax.sharding.get_mesh()
+    traced, shapes = jax.make_jaxpr(recipe.init, return_shape=True)(abstract_params(spec))
+
+    def place(aval: Any) -> jax.ShapeDtypeStruct:
+        sharding = NamedSharding(mesh, aval.sharding.spec)
+        if aval.memory_space == jax.memory.Space.Host:
+            sharding = sharding.with_memory_kind("pinned_host")
+            if sharding.memory_kind is None:
+                # Devices that are only described have no memories to choose from; what is lowered says it all the same.
+                sharding = NamedSharding(mesh.abstract_mesh, aval.sharding.spec, memory_kind="pinned_host")
+        return jax.ShapeDtypeStruct(aval.shape, aval.dtype, sharding=sharding)
+
+    return jax.tree.unflatten(jax.tree.structure(shapes), map(place, traced.out_avals))
 
 
 def init_sharded(key: jax.Array, spec: ModelSpec) -> decoder.Parameters:
