@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rich.console import Console
-from rich.table import Column, Table
+from rich.table import Table
 from rich.text import Text
 
 
@@ -23,12 +23,12 @@ def show(result: Mapping[str, Any], console: Console | None = None) -> None:
         markup=False,
         soft_wrap=True,
     )
-    names = list(result["scores"])
-    table = Table("", "problems", *(Column(name, no_wrap=True) for name in names))
+    table = Table("category", "score", "value", "95% interval", "problems")
     for category, found in (("all", result["scores"]), *result["categories"].items()):
-        # Text, because a category may look like markup.
-        problems = str(found[names[0]]["problems"])
-        table.add_row(Text(category), problems, *(_interval(found.get(name)) for name in names))
+        for place, (name, score) in enumerate(found.items()):
+            # Text, because a category may look like markup.
+            shown = Text("" if place else category)
+            table.add_row(shown, name, *_interval(score), str(score["problems"]), end_section=place == len(found) - 1)
     console.print(table)
     console.print(
         f"{result['method']}\n{result['unanswered']} completions without an answer, {result['cut_off']} cut off, "
@@ -38,7 +38,7 @@ def show(result: Mapping[str, Any], console: Console | None = None) -> None:
     )
 
 
-def _interval(found: Mapping[str, float | None] | None) -> str:
-    if found is None or found["value"] is None:
-        return "-"
-    return f"{found['value']:.3f}\n{found['low']:.3f}-{found['high']:.3f}"
+def _interval(score: Mapping[str, float | int | None]) -> tuple[str, str]:
+    if score["value"] is None:
+        return "-", "-"
+    return f"{score['value']:.3f}", f"{score['low']:.3f} to {score['high']:.3f}"
