@@ -9,38 +9,15 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from grpo_jax.intervals import RESAMPLES, Estimate, bootstrap, wilson
 from grpo_jax.records import Verdict
 from grpo_jax.verifiers.numeric import parse_number
-
-CONFIDENCE_Z = 1.959964
-"""Standard deviations of a normal distribution that hold 95% of it."""
-
-RESAMPLES = 10_000
-"""Draws of the bootstrap."""
-
-_CHUNK_VALUES = 4_000_000
 
 METHOD = (
     "95% intervals: Wilson's where every problem's estimate is 0 or 1, else the percentile bootstrap over problems "
     f"({RESAMPLES:,} resamples)"
 )
 """What the intervals are, for people."""
-
-
-class Estimate(NamedTuple):
-    """A mean over problems.
-
-    Attributes:
-        value: The mean; NaN over no problem.
-        low: Lower end of its 95% interval.
-        high: Upper end.
-        problems: Problems that it is over: those with enough judged samples.
-    """
-
-    value: float
-    low: float
-    high: float
-    problems: int
 
 
 class Vote(NamedTuple):
@@ -159,38 +136,8 @@ def estimate(values: Sequence[float], seed: int) -> Estimate:
         return Estimate(math.nan, math.nan, math.nan, 0)
     mean = float(value_B.mean())
     outright = bool(((value_B == 0) | (value_B == 1)).all())
-    low, high = wilson(mean, count) if outright else _bootstrap(value_B, seed)
+    low, high = wilson(mean, float(count)) if outright else bootstrap(value_B, seed)
     return Estimate(mean, low, high, count)
-
-
-def wilson(share: float, count: int) -> tuple[float, float]:
-    """Wilson's 95% interval of a share; also where it is 0 or 1, it is not taken for certain.
-
-    Args:
-        share: Successes by trials.
-        count: Trials.
-
-    Returns:
-        Lower and upper end.
-
-    >>> [round(end, 3) for end in wilson(1.0, 20)]
-    [0.839, 1.0]
-    """
-    square = CONFIDENCE_Z**2 / count
-    middle = (share + square / 2) / (1 + square)
-    half = CONFIDENCE_Z / (1 + square) * math.sqrt(share * (1 - share) / count + square / (4 * count))
-    return max(0.0, middle - half), min(1.0, middle + half)
-
-
-def _bootstrap(value_B: Float[np.ndarray, "B"], seed: int) -> tuple[float, float]:
-    generator = np.random.Generator(np.random.PCG64(seed))
-    size = max(1, _CHUNK_VALUES // len(value_B))
-    means = [
-        value_B[generator.integers(len(value_B), size=(min(size, RESAMPLES - done), len(value_B)))].mean(axis=1)
-        for done in range(0, RESAMPLES, size)
-    ]
-    low, high = np.quantile(np.concatenate(means), [0.025, 0.975])
-    return float(low), float(high)
 
 
 def scores(verdicts: Sequence[Sequence[Verdict]], ks: Sequence[int], seed: int) -> dict[str, Estimate]:
