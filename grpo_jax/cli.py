@@ -44,13 +44,20 @@ class CommandLine(NamedTuple):
     flags: flags.FlagValues
 
 
-def parse(arguments: Sequence[str], flag_values: flags.FlagValues, *, config_required: bool = True) -> CommandLine:
+def parse(
+    arguments: Sequence[str],
+    flag_values: flags.FlagValues,
+    *,
+    config_required: bool = True,
+    default: RunConfig | None = None,
+) -> CommandLine:
     """Reads ``--config FILE``, ``--config.a.b=value`` and the flags already defined.
 
     Args:
         arguments: The command line, program name first.
         flag_values: Where other flags are defined.
         config_required: Whether a file must be named; without one all keys have their defaults.
+        default: What a command line without a file changes, in the place of those defaults.
 
     Returns:
         The parsed command line.
@@ -63,7 +70,7 @@ def parse(arguments: Sequence[str], flag_values: flags.FlagValues, *, config_req
         named = next((argument for argument in rest[1:] if argument.partition(":")[0].endswith(".py")), None)
         remedy = f"Did you mean --config {named}?" if named else "Add --config configs/quickstart.py."
         raise ConfigError(f"--config: got none, wanted a configuration file. {remedy}")
-    base = RunConfig() if path is None else from_nested(RunConfig, _load(path).to_dict())
+    base = (default or RunConfig()) if path is None else from_nested(RunConfig, _load(path).to_dict())
     overrides: dict[str, str] = {}
     for argument in rest[1:]:
         if argument.startswith(f"{_CONFIG_FLAG}."):
@@ -84,6 +91,22 @@ def parse(arguments: Sequence[str], flag_values: flags.FlagValues, *, config_req
         raise ConfigError(f"command line: got {' '.join(unknown)!r}, wanted only flags such as --config.steps=10")
     name = "" if path is None else Path(path.partition(":")[0]).stem
     return CommandLine(from_nested(RunConfig, resolved), name, overrides, flag_values)
+
+
+def check_writable(path: Path, flag: str) -> None:
+    """Finds out before any work is done that a file can be written; an existing one is left as it is.
+
+    Args:
+        path: The file.
+        flag: The flag that named it.
+
+    Raises:
+        ConfigError: if it cannot.
+    """
+    try:
+        path.open("a").close()
+    except OSError as error:
+        raise ConfigError(f"{flag}: {path} cannot be written: {error.strerror}.") from error
 
 
 def run(main: Callable[[], int]) -> typing.NoReturn:

@@ -1,13 +1,15 @@
 """What a person sees of a run: a live bar on a terminal, plain lines everywhere else."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn, track
 from rich.table import Table
+
+Item = TypeVar("Item")
 
 # metric, label, format: shown in this order when a row has the metric.
 _FIELDS = (
@@ -18,6 +20,21 @@ _FIELDS = (
     ("loss", "loss", "8.4f"),
     ("step_time", "s/step", "6.2f"),
 )
+
+
+def tracked(items: Iterable[Item], total: int) -> Iterator[Item]:
+    """Hands items on and shows on standard error how many have come, where that is a terminal.
+
+    Args:
+        items: The items.
+        total: How many there will be.
+
+    Returns:
+        The same items.
+    """
+    console = Console(stderr=True)
+    bar = track(items, "problems", total=total, console=console, transient=True, disable=not console.is_terminal)
+    return iter(bar)
 
 
 class Display:

@@ -1,5 +1,6 @@
 """The device mesh of a run, and arrays moving between host and devices."""
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -50,7 +51,7 @@ def found_devices() -> list[Any]:
         return jax.devices()
     except (AssertionError, RuntimeError) as error:
         raise ValueError(
-            f"JAX finds no devices of JAX_PLATFORMS={jax.config.jax_platforms!r} ({str(error) or 'no such backend'}). "
+            f"JAX finds no devices of JAX_PLATFORMS={os.environ.get("JAX_PLATFORMS")!r} ({str(error) or 'no such backend'}). "
             "Install its plugin (jax[cuda13], jax[cuda12] or jax[tpu]) and driver, or unset the variable."
         ) from error
 

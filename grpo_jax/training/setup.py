@@ -65,16 +65,14 @@ def build(config: RunConfig) -> Parts:
     """
     config.validate()
     try:
-        tokenizer = build_tokenizer(config.data.tokenizer, chat=config.data.chat)
-        task = check_prompt_lengths(build_task(config.data, config.cold_start), tokenizer, config.data)
-        task = check_references(task, config)
+        tokenizer, task = open_problems(config)
         published, spec = open_policy(config.model, tokenizer.vocab_size)
         mesh = mesh_lib.make_mesh(dataclasses.asdict(config.mesh))
         with jax.set_mesh(mesh):
             check_batches(config)
             experts.check(config, spec)
             recipe_lib.abstract_params(spec)
-        _check_stops(config, tokenizer, spec.vocab_size)
+        check_stops(config, tokenizer, spec.vocab_size)
         if config.cold_start.steps > 0:
             next(demonstrations(config, task, tokenizer))
     except (ValueError, OSError) as error:
@@ -102,6 +100,24 @@ def facts(parts: Parts) -> dict[str, Any]:
         found["published model"] = digest((parts.published.config, shapes))
     versions = {name: importlib.metadata.version(name) for name in ("jax", "jaxlib", "numpy", "optax")}
     return config | problems | found | versions | {"grpo_jax": grpo_jax.__version__}
+
+
+def open_problems(config: RunConfig, *, whole: bool = False) -> tuple[Tokenizer, Task]:
+    """Reads the problems of a configuration, and checks that their prompts fit and their references can be judged.
+
+    Args:
+        config: The validated run.
+        whole: Every problem of a file is in every split.
+
+    Returns:
+        The tokenizer and the task.
+
+    Raises:
+        ConfigError: for files, rows and prompts that cannot be used.
+    """
+    tokenizer = build_tokenizer(config.data.tokenizer, chat=config.data.chat)
+    task = build_task(config.data, config.cold_start, whole=whole)
+    return tokenizer, check_references(check_prompt_lengths(task, tokenizer, config.data), config)
 
 
 def check_references(task: Task, config: RunConfig) -> Task:
@@ -143,7 +159,17 @@ def demonstrations(config: RunConfig, task: Task, tokenizer: Tokenizer) -> Demon
     return DemonstrationLoader(task, tokenizer, config.cold_start.batch_size, config.seed, row_tokens)
 
 
-def _check_stops(config: RunConfig, tokenizer: Tokenizer, vocab_size: int) -> None:
+def check_stops(config: RunConfig, tokenizer: Tokenizer, vocab_size: int) -> None:
+    """Refuses stop texts that could never be found.
+
+    Args:
+        config: Its ``rollout.stop`` is used.
+        tokenizer: The policy's.
+        vocab_size: Ids that the policy can sample.
+
+    Raises:
+        ConfigError: naming the text.
+    """
     try:
         stop_table(tokenizer, config.rollout.stop, vocab_size)
     except ValueError as error:

@@ -65,7 +65,7 @@ class Trainer:
         self.run = Run(folder, display, watchdog, parts.spec, parts.config)
         self._engine, self._judge = WatchedEngine(engine, watchdog), WatchedJudge(judge, watchdog)
         self._display, self._watchdog = display, watchdog
-        self._init_key, self._rollout_key, self._evaluation_key = jax.random.split(jax.random.key(self.config.seed), 3)
+        self._init_key, self._rollout_key = evaluation.run_keys(self.config.seed)[:2]
 
     def train(self) -> State:
         """Does what is not done yet of the run.
@@ -239,15 +239,14 @@ class Trainer:
         distributed.barrier(f"evaluation at step {step}")
         started = time.perf_counter()
         self._engine.sync(state.params, step)
-        # The same noise at every step: two evaluations differ by the policy alone.
-        key = jax.random.fold_in(self._evaluation_key, ("validation", "test").index(split))
         result = evaluation.evaluate(
             self._engine,
             self._judge,
             self.parts.tokenizer,
             self.parts.task.problems(split),
             sampling=self.sampling(samples_per_problem),
-            key=key,
+            # The same noise at every step: two evaluations differ by the policy alone.
+            key=evaluation.evaluation_key(self.config.seed, split),
         )
         row = result.metrics | {
             "split": split,
