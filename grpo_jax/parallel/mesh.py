@@ -50,8 +50,9 @@ def found_devices() -> list[Any]:
     try:
         return jax.devices()
     except (AssertionError, RuntimeError) as error:
+        asked = os.environ.get("JAX_PLATFORMS")
         raise ValueError(
-            f"JAX finds no devices of JAX_PLATFORMS={os.environ.get("JAX_PLATFORMS")!r} ({str(error) or 'no such backend'}). "
+            f"JAX finds no devices of JAX_PLATFORMS={asked!r} ({str(error) or 'no such backend'}). "
             "Install its plugin (jax[cuda13], jax[cuda12] or jax[tpu]) and driver, or unset the variable."
         ) from error
 
