@@ -313,8 +313,8 @@ def get_config() -> ConfigDict:
             "data": -1,  # devices that each hold all parameters; -1: all devices left
             "fsdp": 1,  # devices that share parameters and optimizer state, and the batch
             "tensor": 1,  # devices that share heads, feed-forward width and vocabulary
-            "context": 1,  # devices that share the positions of each row, and parameters
-            "expert": 1,  # devices that share the experts of a model that has some
+            "context": 1,  # devices that share the positions of each row and of caches, and parameters
+            "expert": 1,  # devices that share the experts of a model that has some, other parameters, and the batch
         }
     )
 

@@ -30,6 +30,8 @@ def _recorded(prompts: decoder.PromptCache, state: DecodeState) -> tuple[np.ndar
     if recorded[1] is None:
         return None
     prompt_LBPA, completion_LBGTA = mesh.fetch(recorded)
+    # A cache may have room for more tokens than are drawn.
+    completion_LBGTA = completion_LBGTA[:, :, :, : state.token_BGT.shape[2]]
     return np.moveaxis(prompt_LBPA, 0, 2), np.moveaxis(completion_LBGTA, 0, 3)
 
 

@@ -195,6 +195,6 @@ def check_batches(config: RunConfig) -> None:
     for path, size in sizes.items():
         if size % shards:
             raise ConfigError(
-                f"config.{path}: got {size}, wanted a multiple of {shards}, the devices along data and fsdp. "
-                "Change it, or config.mesh."
+                f"config.{path}: got {size}, wanted a multiple of {shards}, the devices along "
+                f"{', '.join(rules.mesh_axes(rules.partition((rules.BATCH,))))}. Change it, or config.mesh."
             )

@@ -173,7 +173,7 @@ def test_grouped_products_on_a_mesh_are_those_without_one(form, monkeypatch):
     wanted = jax.jit(differentiate)(layer, x)
     with jax.set_mesh(mesh.make_mesh(dict.fromkeys(mesh.AXES, 1) | {"data": 2, "tensor": 2, "expert": 2})):
         placed = {name: mesh.put(leaf, *rules.partition(axes[name])) for name, leaf in layer.items()}
-        got = jax.jit(differentiate)(placed, mesh.put(x, ("data", "fsdp")))
+        got = jax.jit(differentiate)(placed, mesh.put(x, rules.RULES[rules.BATCH]))
     for one, other in zip(jax.tree.leaves(got), jax.tree.leaves(wanted), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
