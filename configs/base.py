@@ -38,9 +38,11 @@ def get_config() -> ConfigDict:
             "init_std": 0.02,  # projections; those that write to the residual are divided by sqrt(2 * num_layers)
             "embedding_init_std": 0.02,
             "compute_dtype": "float32",  # float32, bfloat16 (for accelerators; master parameters are float32 always)
-            "remat": "none",  # what the backward pass keeps of a layer: none (everything), dots, full (its input only)
+            # what the backward pass keeps of a layer: none (everything), dots, full (its input), host (that, there)
+            "remat": "none",
             "logprob_chunk_tokens": 1024,  # tokens whose logits exist at once
-            "attention_block_tokens": 512,  # queries of a row whose attention scores exist at once
+            "attention": "auto",  # auto (cuDNN's or Pallas' kernel where it fits, else blockwise), blockwise
+            "attention_block_tokens": 512,  # blockwise: queries of a row whose attention scores exist at once
             "lora": {
                 "rank": 0,  # adapters of this rank are trained in the place of the whole model; 0: the whole model
                 "alpha": 32.0,  # adapters are multiplied by alpha / rank

@@ -6,7 +6,15 @@ from typing import Literal
 
 from grpo_jax.config.checks import Section, fail, require
 
-PUBLISHED_MODEL_KEYS = ("path", "compute_dtype", "remat", "logprob_chunk_tokens", "attention_block_tokens", "lora")
+PUBLISHED_MODEL_KEYS = (
+    "path",
+    "compute_dtype",
+    "remat",
+    "logprob_chunk_tokens",
+    "attention",
+    "attention_block_tokens",
+    "lora",
+)
 """Keys of ``model`` that a published model leaves open."""
 
 
@@ -61,8 +69,9 @@ class ModelConfig(Section):
     init_std: float = 0.02
     embedding_init_std: float = 0.02
     compute_dtype: Literal["float32", "bfloat16"] = "float32"
-    remat: Literal["none", "dots", "full"] = "none"
+    remat: Literal["none", "dots", "full", "host"] = "none"
     logprob_chunk_tokens: int = 1024
+    attention: Literal["auto", "blockwise"] = "auto"
     attention_block_tokens: int = 512
     lora: LoRAConfig = dataclasses.field(default_factory=LoRAConfig)
 

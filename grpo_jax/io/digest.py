@@ -11,6 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from grpo_jax.parallel import rules
+
 _UNSIGNED = {1: jnp.uint8, 2: jnp.uint16, 4: jnp.uint32, 8: jnp.uint32}
 
 
@@ -51,7 +53,7 @@ def leaf_paths(tree: Any) -> list[str]:
 
 @jax.jit
 def _digests(tree: Any) -> list[jax.Array]:
-    return [_leaf_digest(leaf) for leaf in jax.tree.leaves(tree)]
+    return [_leaf_digest(rules.on_device(leaf)) for leaf in jax.tree.leaves(tree)]
 
 
 def _leaf_digest(x: jax.Array) -> jax.Array:

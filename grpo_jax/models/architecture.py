@@ -10,6 +10,7 @@ _ELSEWHERE = (
     "compute_dtype",
     "remat",
     "logprob_chunk_tokens",
+    "attention",
     "attention_block_tokens",
     "init_std",
     "embedding_init_std",

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from grpo_jax.models import layers
+from grpo_jax.models import fused_attention, layers
 from grpo_jax.parallel import rules
 
 SPANS = 8
@@ -39,6 +39,8 @@ def row_attention(
     *,
     window: int | Int[Array, ""] = 0,
     block_tokens: int,
+    kernels: bool = True,
+    packed: bool = True,
 ) -> Float[Array, "N S K J Cv"]:
     """Causal grouped-query attention inside the segments of whole rows, softmax in float32 or better.
 
@@ -53,10 +55,27 @@ def row_attention(
             packed rows are all described this way.
         window: Nearest positions that are seen, the query's own included; 0 for all.
         block_tokens: Queries in a block; shorter rows are one block.
+        kernels: Leave the work to the platform's own kernel where there is one, see ``fused_attention``.
+        packed: Rows may hold several sequences; where they do not, more kernels fit.
 
     Returns:
         Attention output; what a position gets that sees nothing (padding) is finite and has no meaning.
     """
+    kernel = fused_attention.kernel_for(query_NSKJC, value_NSKC, window, packed=packed) if kernels else None
+    if kernel is not None:
+        return fused_attention.by_kernel(kernel, query_NSKJC, key_NSKC, value_NSKC, segment_NS)
+    return _blockwise(query_NSKJC, key_NSKC, value_NSKC, segment_NS, window=window, block_tokens=block_tokens)
+
+
+def _blockwise(
+    query_NSKJC: jax.Array,
+    key_NSKC: jax.Array,
+    value_NSKC: jax.Array,
+    segment_NS: jax.Array,
+    *,
+    window: int | jax.Array,
+    block_tokens: int,
+) -> jax.Array:
     N, S = segment_NS.shape
     parts = rules.shards(rules.POSITIONS)
     size = -(-min(block_tokens, S) // parts) * parts

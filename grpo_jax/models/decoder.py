@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Array, Bool, Float, Int, Integer
 
 from grpo_jax.models import adapters, attention, moe, precision, rotary
@@ -36,9 +37,17 @@ __all__ = [
 ]
 
 
+_LAYER_INPUT = "layer_input"
+
 _REMAT_POLICIES = {
     "dots": jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
     "full": jax.checkpoint_policies.nothing_saveable,
+    "host": jax.checkpoint_policies.save_and_offload_only_these_names(
+        names_which_can_be_saved=[],
+        names_which_can_be_offloaded=[_LAYER_INPUT],
+        offload_src="device",
+        offload_dst="pinned_host",
+    ),
 }
 
 
@@ -85,16 +94,16 @@ def _run_layers(
 
     def layer(stack: Stack, x: jax.Array, xs: Any) -> tuple[jax.Array, Any]:
         block, own_adapters, own_window, own_inputs, own_choice = xs
+        x = checkpoint_name(x, _LAYER_INPUT)
         own_window = window if own_window is None else own_window
         own_rotation = rotation
         if narrow is not None:
             own_rotation = jax.tree.map(lambda near, far: jnp.where(own_window > 0, near, far), narrow, rotation)
         names = {name: leaf_axes[1:] for name, leaf_axes in axes[stack.name].items()}
         variables = {"params": precision.ready(block, names, spec.compute_dtype)}
-        module = Block(spec, stack.routed, absorbed)
         corrections = adapters.of_layer(own_adapters, spec, stack, dropout_key_N)
-        attend_here = attend(own_window, own_inputs)
-        applied: Any = module.apply(variables, x, own_rotation, attend_here, corrections, own_choice)
+        given = (x, own_rotation, attend(own_window, own_inputs), corrections, own_choice)
+        applied: Any = Block(spec, stack.routed, absorbed).apply(variables, *given)
         return applied[0], keep(applied[1])
 
     kept = []
@@ -117,12 +126,19 @@ def _joined(*parts: jax.Array | None) -> jax.Array | None:
     return jnp.concatenate(kept) if len(kept) > 1 else kept[0] if kept else None
 
 
-def _attend_to_rows(spec: ModelSpec, segment_NS: jax.Array) -> Callable[[int | jax.Array, Any], Attend]:
+def _attend_to_rows(
+    spec: ModelSpec, segment_NS: jax.Array, packed: bool = False
+) -> Callable[[int | jax.Array, Any], Attend]:
     block_tokens = spec.attention_block_tokens
 
     def attend(window: int | jax.Array, _: Any) -> Attend:
         return functools.partial(
-            attention.row_attention, segment_NS=segment_NS, window=window, block_tokens=block_tokens
+            attention.row_attention,
+            segment_NS=segment_NS,
+            window=window,
+            block_tokens=block_tokens,
+            kernels=spec.attention == "auto",
+            packed=packed,
         )
 
     return attend
@@ -135,6 +151,8 @@ def forward(
     position_NS: Int[Array, "N S"],
     segment_NS: Int[Array, "N S"],
     dropout_key_N: Array | None = None,
+    *,
+    packed: bool = False,
 ) -> Float[Array, "N S D"]:
     """Final hidden states of whole rows, for training.
 
@@ -145,12 +163,13 @@ def forward(
         position_NS: Position of each token inside its own sequence.
         segment_NS: Sequence that a token belongs to, counted from 1; 0 is padding.
         dropout_key_N: One PRNG key for each row, for a training pass of adapters with dropout; None for no dropout.
+        packed: Rows may hold several sequences; where they do not, attention has faster kernels.
 
     Returns:
         Normalised hidden states in the compute dtype; what stands at padding has no meaning.
     """
     row = (token_NS, position_NS, segment_NS)
-    return forward_with_load(params, spec, *row, None, dropout_key_N=dropout_key_N)[0]
+    return forward_with_load(params, spec, *row, None, dropout_key_N=dropout_key_N, packed=packed)[0]
 
 
 def forward_with_load(
@@ -162,6 +181,8 @@ def forward_with_load(
     counted_NS: Bool[Array, "N S"] | None,
     choice_LNSA: Integer[Array, "Lr N S A"] | None = None,
     dropout_key_N: Array | None = None,
+    *,
+    packed: bool = False,
 ) -> tuple[Float[Array, "N S D"], Float[Array, "Lr E"] | None]:
     """``forward``, and how many of the choices of experts fell on each; see ``moe.balance``.
 
@@ -174,6 +195,7 @@ def forward_with_load(
         counted_NS: Tokens whose choices are counted, or None to count nothing.
         choice_LNSA: Experts that each token visits, where that was decided before, in the layers that have some.
         dropout_key_N: As in ``forward``.
+        packed: As in ``forward``.
 
     Returns:
         Hidden states as in ``forward``, and the counts of each layer that has experts, or None.
@@ -189,7 +211,7 @@ def forward_with_load(
     token_NS, position_NS, segment_NS = map(rules.in_parts, (token_NS, position_NS, segment_NS))
     counted_NS = None if counted_NS is None else rules.in_parts(counted_NS)
     choice_LNSA = None if choice_LNSA is None else rules.in_parts(choice_LNSA, axis=2)
-    x_NSD, attend = embed(params, spec, token_NS, rules.RESIDUAL), _attend_to_rows(spec, segment_NS)
+    x_NSD, attend = embed(params, spec, token_NS, rules.RESIDUAL), _attend_to_rows(spec, segment_NS, packed)
     run = functools.partial(_run_layers, keep=keep, choice=choice_LNSA, dropout_key_N=dropout_key_N)
     x_NSD, load_LE = run(params, spec, x_NSD, position_NS, attend)
     return rules.whole(final_norm(params, spec, x_NSD), 1)[:, :S], load_LE

@@ -52,8 +52,9 @@ def narrowed(params: Any, dtype: Any) -> Any:
     """
 
     def narrow(path: Any, leaf: Any) -> Any:
-        held = isinstance(leaf, Quantized) or name_of(path).endswith(WIDE)
-        return leaf if held else leaf.astype(dtype)
+        if isinstance(leaf, Quantized) or name_of(path).endswith(WIDE):
+            return leaf
+        return leaf.astype(dtype)
 
     return jax.tree_util.tree_map_with_path(narrow, params, is_leaf=lambda node: isinstance(node, Quantized))
 

@@ -124,9 +124,10 @@ class ModelSpec:
         embedding_init_std: The same for the embedding.
         compute_dtype: Dtype of activations and of the weights' copy in use; parameters stay float32.
         remat: What the backward pass of a layer keeps: ``none`` everything, ``dots`` only matrix products,
-            ``full`` only the layer's input.
+            ``full`` only the layer's input, ``host`` that in the host's memory.
         logprob_chunk_tokens: Tokens whose logits exist at once.
-        attention_block_tokens: Queries of a row whose scores exist at once.
+        attention: ``auto`` uses the platform's kernel for whole rows where there is one, ``blockwise`` none.
+        attention_block_tokens: Queries of a row whose scores exist at once, where no kernel is used.
         activation: Nonlinearity of the feed-forward network's gate.
         windows: How many positions each layer sees, itself included, 0 for all; empty where every layer sees all.
         window_rope_theta: Base of the rotary frequencies, unstretched, of layers with a window; None for the same.
@@ -155,8 +156,9 @@ class ModelSpec:
     init_std: float = 0.02
     embedding_init_std: float = 0.02
     compute_dtype: Literal["float32", "bfloat16"] = "float32"
-    remat: Literal["none", "dots", "full"] = "none"
+    remat: Literal["none", "dots", "full", "host"] = "none"
     logprob_chunk_tokens: int = 1024
+    attention: Literal["auto", "blockwise"] = "auto"
     attention_block_tokens: int = 512
     activation: Literal["silu", "gelu_tanh"] = "silu"
     windows: tuple[int, ...] = ()

@@ -45,6 +45,12 @@ def has_mesh() -> bool:
     return not jax.sharding.get_abstract_mesh().empty
 
 
+def platform() -> str:
+    """The platform of the mesh in use, whose devices may be described only; without a mesh, the default backend's."""
+    device = jax.sharding.get_abstract_mesh().abstract_device
+    return jax.default_backend() if device is None else device.platform
+
+
 def partition(axes: LogicalAxes) -> jax.P:
     """The partition of an array with these logical axes; None stands for an axis that is not sharded."""
     return jax.P(*(None if axis is None else RULES[axis] for axis in axes))
@@ -117,7 +123,7 @@ def on_host(tree: Any) -> Any:
     return _in_memory(tree, jax.memory.Space.Host)
 
 
-def _in_memory(tree: Any, space: jax.memory.Space) -> Any:
+def _in_memory(tree: Any, space: Any) -> Any:
     return jax.tree.map(
         lambda array: array if jax.typeof(array).memory_space == space else jax.device_put(array, space), tree
     )

@@ -225,7 +225,7 @@ def accumulate_gradients(
         params: Parameters; a policy with adapters is differentiated by those alone.
         stacked: Arrays with a leading ``M`` axis.
         count: Micro-batches to visit; a traced number, so any count runs the same program.
-        optimizer: What the gradients are for; it says in which dtypes they are taken and added up.
+        optimizer: It says in which dtypes gradients are taken and added up.
 
     Returns:
         Gradients in the structure of ``adapters.trained(params)``, and sums, the loss among them as ``loss``.
@@ -238,8 +238,7 @@ def accumulate_gradients(
     differentiate = jax.value_and_grad(share, has_aux=True)
     first = micro_batch(stacked, jnp.int32(0))
     if jax.tree.leaves(stacked)[0].shape[0] == 1:
-        # A single micro-batch is computed also where none of its rows takes part: its gradient is 0 then, and a branch
-        # or a sum to add it to would hold the gradients twice.
+        # Computed also where none of its rows takes part: a branch or a sum would hold the gradients twice.
         (loss, sums), gradients = differentiate(trained, first)
         return gradients, {"loss": loss, **sums}
     (loss_type, sums_type), _ = jax.eval_shape(differentiate, trained, first)

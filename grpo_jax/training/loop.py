@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any, Literal, NamedTuple
 
-
 from grpo_jax.config import ConfigError
 from grpo_jax.data.curriculum import CurriculumLoader
 from grpo_jax.data.loader import DemonstrationLoader, PromptLoader

@@ -108,12 +108,12 @@ def _with_narrow_moments(inner: optax.GradientTransformation) -> optax.GradientT
     Rounded to nearest, a second moment that should shrink by less than 1/256 in an update would never shrink.
     """
 
-    def init(params: Parameters) -> Any:
+    def init(params: Any) -> Any:
         return _map_moments(lambda leaf: leaf.astype(jnp.bfloat16), inner.init(params))
 
-    def update(gradients: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
+    def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
         wide = _map_moments(lambda leaf: leaf.astype(jnp.float32), state)
-        changes, new = inner.update(gradients, wide, params)
+        changes, new = inner.update(updates, wide, params)
         key = jax.random.fold_in(jax.random.key(0), optax.tree.get_all_with_path(new, "count")[0][1])
         numbers = iter(range(len(jax.tree.leaves(new))))
         return changes, _map_moments(lambda leaf: _rounded_at_random(leaf, jax.random.fold_in(key, next(numbers))), new)

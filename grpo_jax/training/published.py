@@ -140,6 +140,7 @@ def computed_spec(published: Mapping[str, Any], config: ModelConfig) -> ModelSpe
         compute_dtype=config.compute_dtype,
         remat=config.remat,
         logprob_chunk_tokens=config.logprob_chunk_tokens,
+        attention=config.attention,
         attention_block_tokens=config.attention_block_tokens,
     )
 

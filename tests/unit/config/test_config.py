@@ -176,3 +176,35 @@ def test_verifier_settings_that_nothing_reads_or_that_clash_are_refused(changes,
 )
 def test_verifier_settings_that_fit_together_are_taken(changes) -> None:
     VerifierConfig(**changes).validate("verifier")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"optimizer.gradient_dtype": "bfloat16"},
+            r"optimizer\.gradient_dtype: got 'bfloat16', wanted 'float32'",
+        ),
+        ({"cold_start.optimizer.placement": "host"}, r"cold_start\.optimizer\.placement: got 'host', wanted 'device'"),
+        (
+            {"model.lora.rank": 2, "optimizer.placement": "host"},
+            r"optimizer\.placement: got 'host', .* of adapters",
+        ),
+        (
+            {"algorithm.kl_beta": 0.0, "reference.dtype": "int8"},
+            r"reference\.dtype: got 'int8', .* no reference",
+        ),
+        ({"recipe": "ppo", "ppo.kl_beta": 0.0, "reference.placement": "host"}, r"since ppo\.kl_beta is 0"),
+        ({"model.lora.rank": 2, "reference.placement": "host"}, r"reference\.placement: .* adapters stand beside"),
+    ],
+)
+def test_memory_levers_that_could_not_act_are_refused(changes, message) -> None:
+    nested: dict = {}
+    for path, value in changes.items():
+        inner = nested
+        *sections, name = path.split(".")
+        for section in sections:
+            inner = inner.setdefault(section, {})
+        inner[name] = value
+    with pytest.raises(ConfigError, match=message):
+        from_nested(RunConfig, nested).validate()

@@ -100,10 +100,10 @@ def compiled_gradient(spec, params):
 def test_remat_policies_save_memory_and_give_the_same_gradient():
     params = init_params(jax.random.key(0), dataclasses.replace(SMALL, init_std=0.3))
     programs = {}
-    for remat in ("none", "dots", "full"):
+    for remat in ("none", "dots", "full", "host"):
         programs[remat] = compiled_gradient(dataclasses.replace(SMALL, remat=remat), params)
     gradients = {remat: program(params) for remat, program in programs.items()}
-    for remat in ("dots", "full"):
+    for remat in ("dots", "full", "host"):
         for leaf, wanted in zip(jax.tree.leaves(gradients[remat]), jax.tree.leaves(gradients["none"]), strict=True):
             np.testing.assert_allclose(leaf, wanted, rtol=1e-5, atol=1e-6 * np.abs(wanted).max())
             assert np.abs(wanted).max() > 0
@@ -143,6 +143,7 @@ CHANGED = {
     "compute_dtype": "bfloat16",
     "remat": "full",
     "logprob_chunk_tokens": 77,
+    "attention": "blockwise",
     "attention_block_tokens": 7,
 }
 SCALING = {

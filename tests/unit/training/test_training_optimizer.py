@@ -1,14 +1,15 @@
 """Learning-rate schedules at their corners, and AdamW however its state is held."""
 
+import contextlib
 import dataclasses
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 
-from grpo_jax.config import OptimizerConfig
+from grpo_jax.config import OptimizerConfig, ReferenceConfig, RunConfig
+from grpo_jax.io.checkpoint import Checkpoints
 from grpo_jax.models.spec import ModelSpec
 from grpo_jax.parallel import mesh as mesh_lib
 from grpo_jax.training import optimizer as optimizer_lib
@@ -83,8 +84,14 @@ def updated(made, updates=3, compute_dtype="float32", last=True):
     return state
 
 
+def only(init):
+    """A recipe of which nothing but the beginning is looked at."""
+    unused = lambda *_: pytest.fail("called")  # noqa: E731
+    return recipe.Recipe(init, unused, unused)
+
+
 def close(a, b, **tolerance):
-    jax.tree.map(lambda one, other: np.testing.assert_allclose(*map(np.float32, (one, other)), **tolerance), a, b)
+    jax.tree.map(lambda one, other: np.testing.assert_allclose(np.float32(one), np.float32(other), **tolerance), a, b)
 
 
 def masters_of(state):
@@ -159,7 +166,25 @@ def test_an_abstract_state_says_in_which_memory_everything_is():
     with on_mesh({"fsdp": 2}):
         made = optimizer_lib.make_optimizer(dataclasses.replace(ADAM, placement="host"), 10, "float32")
         init = lambda params: recipe.init_state(params, made, None)  # noqa: E731
-        abstract = recipe.abstract_state(recipe.Recipe(init, None, None), SPEC)
+        abstract = recipe.abstract_state(only(init), SPEC)
         state = held(made)
     place = lambda leaf: (leaf.shape, leaf.dtype, leaf.sharding)  # noqa: E731
     assert jax.tree.map(place, abstract) == jax.tree.map(place, state)
+
+
+def test_a_checkpoint_comes_back_into_the_memory_that_it_was_in(tmp_path):
+    settings = dataclasses.replace(ADAM, placement="host", moments_dtype="bfloat16")
+    kept = ReferenceConfig(dtype="float8_e4m3fn", placement="host")
+    made = optimizer_lib.make_optimizer(settings, 10, "float32")
+    init = lambda params: recipe.init_policy(params, SPEC, made, RunConfig(reference=kept), 0.04)  # noqa: E731
+    with on_mesh({"fsdp": 2}):
+        state = jax.jit(init)(recipe.init_sharded(jax.random.key(0), SPEC))
+        with contextlib.closing(Checkpoints(tmp_path, keep=1)) as checkpoints:
+            checkpoints.save(1, state, {})
+            checkpoints.wait()
+            restored = checkpoints.restore(recipe.abstract_state(only(init), SPEC))
+    assert restored is not None
+    jax.tree.map(np.testing.assert_array_equal, restored.state, state)
+    place = lambda leaf: (leaf.dtype, leaf.sharding)  # noqa: E731
+    assert jax.tree.map(place, restored.state) == jax.tree.map(place, state)
+    assert state.reference["blocks"]["up"].value.sharding.memory_kind == "pinned_host"
