@@ -288,6 +288,20 @@ def get_config() -> ConfigDict:
         }
     )
 
+    # Warnings while running. Each limit is one of what is healthy; docs/report.md lists all symptoms.
+    config.health = ConfigDict(
+        {
+            "enabled": True,  # False: no warnings
+            "collapsed_groups": 0.9,  # share of groups without a right answer, or without any spread of rewards
+            "truncated_completions": 0.25,  # share of completions cut off at max_new_tokens
+            "length_growth": 1.5,  # length over what it was at the same pass rate
+            "repetition": 0.4,  # share of n-grams that stood before in the same completion
+            "kl": 0.5,  # nats per token from the reference
+            "verifier_errors": 0.01,  # share of completions that the judge fails on
+        }
+    )
+    config.trackers = ()  # where metrics go besides metrics.jsonl: tensorboard, wandb, trackio
+
     config.mesh = ConfigDict(
         {
             "data": -1,  # devices that each hold all parameters; -1: all devices left

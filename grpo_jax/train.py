@@ -9,9 +9,10 @@ python -m grpo_jax.train --config FILE.py[:ARGUMENT] [--config.KEY=VALUE ...] [-
   --resume              goes on with the newest run of this config in runs/; give the same overrides again
 
 The run folder gets config.json, run.json (versions, overrides, git revision), metrics.jsonl, samples.jsonl,
-checkpoints, curves.png and summary.json. Ctrl-C or SIGTERM stops after the step at hand and saves; a second one ends at
-once. Exit status: 0 done or stopped and saved, 2 bad command line or configuration, 3 no usable checkpoint or record,
-4 training is not finite, 5 the folder is in use, 6 configuration or data differ from the folder's.
+checkpoints, curves.png, summary.json and report.html. Ctrl-C or SIGTERM stops after the step at hand and saves; a
+second one ends at once. Exit status: 0 done or stopped and saved, 2 bad command line or configuration, 3 no usable
+checkpoint or record, 4 training is not finite, 5 the folder is in use, 6 configuration or data differ from the
+folder's.
 """
 
 import importlib.metadata
@@ -28,18 +29,29 @@ import grpo_jax
 from grpo_jax import cli
 from grpo_jax.config import ConfigError, RunConfig, to_nested
 from grpo_jax.data.splits import SPLITS
-from grpo_jax.io import plots
+from grpo_jax.io import plots, trackers
 from grpo_jax.io.display import Display
+from grpo_jax.io.health import alarms_of
 from grpo_jax.io.metrics import read_metrics, write_summary
 from grpo_jax.io.run_folder import RunFolder, default_workdir
 from grpo_jax.models.adapters import init_adapters
 from grpo_jax.models.parameters import count
+from grpo_jax.reporting.page import REPORT, write_report
 from grpo_jax.rollout.jax_engine import JaxEngine
 from grpo_jax.training import setup
 from grpo_jax.training.trainer import Trainer
 from grpo_jax.verifiers.pool import VerifierPool, open_pool
 
-MAY_CHANGE = ("steps", "evaluation.*", "checkpoint.*", "mesh.*", "verifier.workers", "verifier.deadline_seconds")
+MAY_CHANGE = (
+    "steps",
+    "evaluation.*",
+    "checkpoint.*",
+    "health.*",
+    "trackers",
+    "mesh.*",
+    "verifier.workers",
+    "verifier.deadline_seconds",
+)
 """Keys that a resumed run may change: none of them alters what was learned so far."""
 
 
@@ -54,6 +66,7 @@ def main() -> int:
     flags.DEFINE_bool("resume", False, "Go on with the newest run of this config.", flag_values=flag_values)
     command = cli.parse(sys.argv, flag_values)
     parts = setup.build(command.config)
+    trackers.check_installed(command.config.trackers)
     workdir = _workdir(command)
     if _finished(workdir, command.config):
         print(f"{workdir} is finished: {(workdir / 'summary.json')} has its results. Raise --config.steps to go on.")
@@ -90,9 +103,20 @@ def train(parts: setup.Parts, folder: RunFolder, pool: VerifierPool, facts: Mapp
     with jax.set_mesh(parts.mesh), Display() as display:
         _announce(parts, folder, display, facts)
         trainer = Trainer(parts, folder, engine, pool, display)
-        trainer.train()
-        trainer.run.close()
-        _report(trainer, config, folder, display)
+        followers = trackers.follow(
+            config.trackers, folder, to_nested(config), read_metrics(folder.metrics), display.note
+        )
+        trainer.run.metrics.followers += [follower.send for follower in followers]
+        try:
+            trainer.train()
+            _summarise(trainer, config, folder)
+        finally:
+            # A run that was stopped or has failed is what a report is wanted of most.
+            trainer.run.close()
+            for follower in followers:
+                follower.close()
+            write_report(folder.path)
+        _show(trainer, config, folder, display)
 
 
 def _workdir(command: cli.CommandLine) -> Path:
@@ -138,7 +162,7 @@ def _announce(parts: setup.Parts, folder: RunFolder, display: Display, facts: Ma
     display.note("the first step of each phase compiles")
 
 
-def _report(trainer: Trainer, config: RunConfig, folder: RunFolder, display: Display) -> None:
+def _summarise(trainer: Trainer, config: RunConfig, folder: RunFolder) -> None:
     run = trainer.run
     results, metrics = run.progress.results, read_metrics(folder.metrics)
     write_summary(
@@ -151,6 +175,7 @@ def _report(trainer: Trainer, config: RunConfig, folder: RunFolder, display: Dis
             "seconds": run.seconds,
             "tokens": run.progress.tokens,
             "judge_errors": sum(row.get("verifier/errors", 0) for row in metrics),
+            "warnings": [alarm.record() for alarm in alarms_of(metrics, config.health)],
             "versions": {
                 "grpo_jax": grpo_jax.__version__,
                 **{name: importlib.metadata.version(name) for name in ("jax", "flax", "optax", "numpy")},
@@ -158,6 +183,10 @@ def _report(trainer: Trainer, config: RunConfig, folder: RunFolder, display: Dis
         },
     )
     plots.plot_curves(metrics, folder.curves)
+
+
+def _show(trainer: Trainer, config: RunConfig, folder: RunFolder, display: Display) -> None:
+    run, results = trainer.run, trainer.run.progress.results
     shown = [row for row in read_metrics(folder.samples) if row["split"] == "test" and row["step"] == config.steps][:3]
     for row in shown:
         display.note(f"{row['problem']}  ->  {row['completion']}  [{row['reason']}]")
@@ -165,8 +194,8 @@ def _report(trainer: Trainer, config: RunConfig, folder: RunFolder, display: Dis
         [
             *((f"held-out pass@1 {when}", _rate(results[f"test_pass_at_1_{when}"])) for when in ("before", "after")),
             ("seconds", f"{run.seconds:.0f}"),
+            ("report", str(folder.path / REPORT)),
             ("summary", str(folder.summary)),
-            ("curves", str(folder.curves)),
             ("samples", str(folder.samples)),
         ]
     )

@@ -10,6 +10,7 @@ from typing import Literal
 from grpo_jax.config.algorithm import AlgorithmConfig
 from grpo_jax.config.checks import ConfigError, Section, require
 from grpo_jax.config.data import DataConfig
+from grpo_jax.config.health import HealthConfig
 from grpo_jax.config.model import LoRAConfig, ModelConfig
 from grpo_jax.config.optimizer import OptimizerConfig, ReferenceConfig
 from grpo_jax.config.ppo import PPOConfig, refuse_unread
@@ -32,6 +33,7 @@ __all__ = [
     "CurriculumConfig",
     "DataConfig",
     "EvaluationConfig",
+    "HealthConfig",
     "LoRAConfig",
     "MeshConfig",
     "ModelConfig",
@@ -67,6 +69,8 @@ class RunConfig:
     cold_start: ColdStartConfig = dataclasses.field(default_factory=ColdStartConfig)
     evaluation: EvaluationConfig = dataclasses.field(default_factory=EvaluationConfig)
     checkpoint: CheckpointConfig = dataclasses.field(default_factory=CheckpointConfig)
+    health: HealthConfig = dataclasses.field(default_factory=HealthConfig)
+    trackers: tuple[Literal["tensorboard", "wandb", "trackio"], ...] = ()
     mesh: MeshConfig = dataclasses.field(default_factory=MeshConfig)
 
     def validate(self) -> None:
@@ -77,6 +81,7 @@ class RunConfig:
         """
         require(0 <= self.seed < 2**32, "seed", self.seed, "0 or more, and less than 2^32")
         require(self.steps >= 0, "steps", self.steps, "0 or more")
+        require(len(set(self.trackers)) == len(self.trackers), "trackers", self.trackers, "each name once")
         for field in dataclasses.fields(self):
             section = getattr(self, field.name)
             if isinstance(section, Section):

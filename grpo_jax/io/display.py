@@ -82,6 +82,10 @@ class Display:
         """Shows a line of text, above the bar if there is one."""
         self._print(text)
 
+    def warn(self, text: str) -> None:
+        """Shows a line that asks for attention."""
+        self._print(f"warning: {text}", style="bold yellow")
+
     def finish(self, rows: Sequence[tuple[str, str]]) -> None:
         """Ends the last phase and shows a summary.
 
@@ -107,11 +111,11 @@ class Display:
     ) -> None:
         self._stop()
 
-    def _print(self, text: str) -> None:
+    def _print(self, text: str, style: str | None = None) -> None:
         # A completion may hold anything, and a terminal obeys control characters.
         text = "".join(char if char.isprintable() or char == "\n" else repr(char)[1:-1] for char in text)
         if self._console is not None:
-            self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+            self._console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
         else:
             print(text, flush=True)
 

@@ -9,7 +9,7 @@ import json
 import logging
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -91,7 +91,16 @@ class JsonLines:
 
 
 class MetricsWriter(JsonLines):
-    """Rows of metrics: ``row``, ``step`` (of its own phase), ``kind`` and the metrics by name."""
+    """Rows of metrics: ``row``, ``step`` (of its own phase), ``kind`` and the metrics by name.
+
+    Attributes:
+        followers: Each is given every row as it is written.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """As ``JsonLines``, without followers."""
+        super().__init__(path)
+        self.followers: list[Callable[[Mapping[str, Any]], None]] = []
 
     def write(self, kind: Kind, step: int, metrics: Mapping[str, Any]) -> None:
         """Writes one row of metrics.
@@ -103,7 +112,10 @@ class MetricsWriter(JsonLines):
                 and their names listed under ``nonfinite``.
         """
         assert not _RESERVED & metrics.keys(), f"reserved names: {sorted(_RESERVED & metrics.keys())}"
-        self.append({"step": step, "kind": kind, **_finite(metrics)})
+        row = {"step": step, "kind": kind, **_finite(metrics)}
+        self.append(row)
+        for follower in self.followers:
+            follower(row)
 
 
 class SamplesWriter(JsonLines):

@@ -21,7 +21,8 @@ import jax
 import grpo_jax
 
 _PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
-_ABSENT = "(absent)"
+ABSENT = "(absent)"
+"""Stands for the value of a key that a configuration lacks."""
 
 
 class RunFolderInUse(RuntimeError):  # noqa: N818
@@ -108,7 +109,7 @@ class RunFolder:
             resumed = config_path.exists()
             if resumed and not resume_allowed:
                 raise FileExistsError(f"{path} holds a run already. Choose another folder, or allow to resume it.")
-            changes = _changes(_read_json(config_path), _plain(config)) if resumed else {}
+            changes = differences(_read_json(config_path), _plain(config)) if resumed else {}
             forbidden = {key: pair for key, pair in changes.items() if not _matches(key, may_change)}
             if forbidden:
                 raise ConfigChanged(path, forbidden)
@@ -258,18 +259,28 @@ def _plain(config: Mapping[str, Any]) -> dict[str, Any]:
     return json.loads(json.dumps(config, allow_nan=False))
 
 
-def _changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    before, now = _dotted(old), _dotted(new)
+def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Compares two configurations.
+
+    Args:
+        old: Nested values, as JSON has them.
+        new: Other ones.
+
+    Returns:
+        ``(old, new)`` by dotted key, of the keys that differ.
+    """
+    before, now = dotted(old), dotted(new)
     keys = [*now, *(key for key in before if key not in now)]
-    pairs = {key: (before.get(key, _ABSENT), now.get(key, _ABSENT)) for key in keys}
+    pairs = {key: (before.get(key, ABSENT), now.get(key, ABSENT)) for key in keys}
     return {key: (a, b) for key, (a, b) in pairs.items() if a != b}
 
 
-def _dotted(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def dotted(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Flattens nested values into one mapping by dotted key."""
     flat: dict[str, Any] = {}
     for name, value in values.items():
         if isinstance(value, Mapping):
-            flat |= _dotted(value, f"{prefix}{name}.")
+            flat |= dotted(value, f"{prefix}{name}.")
         else:
             flat[f"{prefix}{name}"] = value
     return flat

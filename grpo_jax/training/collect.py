@@ -227,7 +227,8 @@ def group_metrics(collected: Collected, reward_names: Sequence[str]) -> dict[str
         reward_names: Components whose means are wanted.
 
     Returns:
-        Metrics by name. ``solved_all`` and ``solved_none`` count by raw correctness, never by a shaped reward.
+        Metrics by name. ``solved_all``, ``solved_some`` and ``solved_none`` are shares of the groups by raw
+        correctness, never by a shaped reward; a group without any verdict is in none of them.
     """
     valid_BG, correct_BG = collected.valid_BG, collected.correct_BG
     rollout, reward_BG = collected.rollout, collected.reward_BG
@@ -242,6 +243,7 @@ def group_metrics(collected: Collected, reward_names: Sequence[str]) -> dict[str
         "reward_std": _mean(spreads),
         "pass_at_1": _mean(correct_BG[valid_BG]),
         "solved_all": float(((correct_BG | ~valid_BG).all(axis=1) & has_judged_B).mean()),
+        "solved_some": float((correct_BG.any(axis=1) & (~correct_BG & valid_BG).any(axis=1)).mean()),
         "solved_none": float((~correct_BG.any(axis=1) & has_judged_B).mean()),
         "completions/mean_length": _mean(lengths),
         "completions/min_length": float(lengths.min(initial=rollout.token_BGT.shape[2])),
@@ -249,6 +251,7 @@ def group_metrics(collected: Collected, reward_names: Sequence[str]) -> dict[str
         "completions/mean_terminated_length": _mean(ended),
         "completions/clipped_ratio": float((rollout.finish_BG == FinishReason.LENGTH).mean()),
         "verifier/errors": float(len(verdicts) - len(judged)),
+        "verifier/error_share": float((~valid_BG).mean()),
         "verifier/timeouts": float(sum(verdict.reason == "timeout" for verdict in verdicts)),
         "verifier/mean_seconds": _mean([verdict.seconds for verdict in verdicts]),
     }

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import zlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -24,6 +25,19 @@ class Evaluation(NamedTuple):
 
     metrics: dict[str, float]
     collected: collect_lib.Collected
+
+    @property
+    def outcomes(self) -> dict[str, Any]:
+        """What each problem did, so that two evaluations of the same problems can be compared in pairs.
+
+        ``problems`` is a checksum of the problems in their order, ``right`` and ``judged`` count samples of each.
+        """
+        identifiers = "\n".join(problem.identifier for problem in self.collected.problems)
+        return {
+            "problems": f"{zlib.crc32(identifiers.encode()):08x}",
+            "right": self.collected.correct_BG.sum(axis=1).tolist(),
+            "judged": self.collected.valid_BG.sum(axis=1).tolist(),
+        }
 
 
 def pass_at_k(correct_BG: Bool[np.ndarray, "B G"], valid_BG: Bool[np.ndarray, "B G"], k: int) -> float:
@@ -106,17 +120,20 @@ def samples(collected: collect_lib.Collected, count: int) -> list[dict[str, Any]
         Rows of JSON values.
     """
     rows = []
-    shown = zip(collected.problems, collected.text_BG, collected.verdict_BG, collected.rollout.length_BG, strict=True)
-    for problem, text_G, verdict_G, length_G in itertools.islice(shown, count):
-        verdict = verdict_G[0]
+    rollout = collected.rollout
+    shown = zip(collected.groups, rollout.length_BG, rollout.finish_BG, strict=True)
+    for group, length_G, finish_G in itertools.islice(shown, count):
+        problem, verdict = group.problem, group.verdicts[0]
         rows.append(
             {
                 "problem": problem.prompt,
                 "answer": problem.answer,
-                "completion": text_G[0],
+                "completion": group.texts[0],
                 "length_tokens": int(length_G[0]),
+                "truncated": bool(finish_G[0] == FinishReason.LENGTH),
                 "reward": verdict.reward,
                 "correct": verdict.correct,
+                "error": verdict.error,
                 "parsed": verdict.parsed,
                 "reason": verdict.reason,
             }

@@ -12,6 +12,9 @@ from grpo_jax.data.curriculum import CurriculumLoader
 from grpo_jax.data.loader import PromptLoader
 from grpo_jax.data.splits import Split
 from grpo_jax.io.display import Display
+from grpo_jax.io.health import Monitor
+from grpo_jax.io.metrics import Kind, read_metrics
+from grpo_jax.io.resources import memory_metrics
 from grpo_jax.io.run_folder import RunFolder
 from grpo_jax.models.decoder import Parameters
 from grpo_jax.records import Problem
@@ -28,9 +31,6 @@ RECIPES = {"grpo": grpo.make_recipe, "ppo": ppo.make_recipe}
 
 LONGEST_LOOP_PERIOD_TOKENS = 64
 """Repetitions of longer blocks are not looked for."""
-
-HOPELESS_SHARE = 0.9
-"""Above this share of groups without a right answer, there is next to nothing to learn from."""
 
 
 class NonFiniteTraining(RuntimeError):  # noqa: N818
@@ -57,6 +57,7 @@ class Trainer:
         self.parts, self.config = parts, parts.config
         self.run = Run(folder, display, parts.spec, parts.config.checkpoint.keep)
         self._engine, self._judge, self._display = engine, judge, display
+        self._monitor: Monitor | None = None
         self._init_key, self._rollout_key, self._evaluation_key = jax.random.split(jax.random.key(self.config.seed), 3)
 
     def train(self) -> State:
@@ -153,7 +154,9 @@ class Trainer:
         for _ in range(self.config.algorithm.passes_per_batch):
             state, updated = phase.recipe.update(state, batch)
             metrics |= updated
-        row = self._rollout_metrics(drawn, loader) | {"drawn_batches": float(batches)} | _computed(_floats(metrics))
+        row: dict[str, Any] = (
+            self._rollout_metrics(drawn, loader) | {"drawn_batches": float(batches)} | _computed(_floats(metrics))
+        )
         faults.point("update", step)
         finished = time.perf_counter()
         tokens = int(drawn.rollout.length_BG.sum())
@@ -167,11 +170,13 @@ class Trainer:
             "seconds/update": finished - prepared,
             "tokens_per_second/rollout": tokens / drawn.rollout_seconds,
             "tokens_per_second/update": row["trained_tokens"] / (finished - prepared),
+            **memory_metrics(),
         }
-        self.run.metrics.write("train", step, row)
+        if drawn.commonest_fault:
+            row["verifier/commonest_fault"] = drawn.commonest_fault
         # With one update per batch every ratio is 1, so the loss is the mean advantage: 0, and nothing to watch.
         self._display.step(step, {name: value for name, value in row.items() if name != "loss"})
-        self._warn(step, row, drawn)
+        self._record("train", step, row)
         self._watch_nonfinite(row)
         if step % self.config.evaluation.every_steps == 0 or step == self.config.steps:
             self._validate(state, step)
@@ -231,8 +236,12 @@ class Trainer:
             sampling=self.sampling(samples_per_problem),
             key=key,
         )
-        row = result.metrics | {"split": split, "seconds/evaluation": time.perf_counter() - started}
-        self.run.metrics.write("evaluation", step, row)
+        row = result.metrics | {
+            "split": split,
+            "seconds/evaluation": time.perf_counter() - started,
+            "outcomes": result.outcomes,
+        }
+        self._record("evaluation", step, row)
         for sample in evaluation.samples(result.collected, self.config.evaluation.logged_samples):
             self.run.samples.write(step, {"split": split, **sample})
         errors, rate = result.metrics["eval/errors"], result.metrics["eval/pass_at_1"]
@@ -243,19 +252,17 @@ class Trainer:
             )
         return rate if math.isfinite(rate) else None
 
-    def _warn(self, step: int, row: Mapping[str, float], drawn: collect_lib.Collected) -> None:
-        every = self.config.evaluation.every_steps
-        if row["verifier/errors"] and (step - 1) % every == 0:
-            self._display.note(
-                f"step {step}: the judge failed on {row['verifier/errors']:.0f} completions, which take no part in "
-                f"training; most often: {drawn.commonest_fault}"
-            )
-        if row["solved_none"] > HOPELESS_SHARE and (step - 1) % every == 0:
-            self._display.note(
-                f"step {step}: {row['solved_none']:.0%} of the groups have no right answer, so there is next to "
-                "nothing to learn from. Use easier problems, more completions_per_prompt, a longer cold start, or, if "
-                "this came during training, a lower optimizer.learning_rate."
-            )
+    def _record(self, kind: Kind, step: int, row: Mapping[str, Any]) -> None:
+        """Writes a row of metrics, and says what it shows to be wrong."""
+        if self._monitor is None:
+            # Only now has a resumed run dropped what was written after its checkpoint.
+            self._monitor = Monitor(self.config.health, read_metrics(self.run.folder.metrics))
+        come, gone = self._monitor.observe({"kind": kind, "step": step, **row})
+        self.run.metrics.write(kind, step, {**row, **self._monitor.metrics()})
+        for alarm in come:
+            self._display.warn(f"step {step}: {alarm.words} {alarm.symptom.remedy}")
+        for alarm in gone:
+            self._display.note(f"step {step}: over: {alarm.symptom.title.lower()}, since step {alarm.first_step}")
 
     def _watch_nonfinite(self, row: Mapping[str, float]) -> None:
         progress, limit = self.run.progress, self.config.algorithm.max_nonfinite_steps

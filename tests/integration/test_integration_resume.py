@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-CLOCK = ("seconds", "step_time", "tokens_per_second")
+CLOCK = ("seconds", "step_time", "tokens_per_second", "memory")
 KILLED = -9
 
 
@@ -69,6 +70,7 @@ def test_sigterm_saves_at_a_step_boundary_and_goes_on(undisturbed: Path, tmp_pat
     assert stopped.returncode == 0
     assert "stopped after step 3 of grpo" in stopped.stderr
     assert not (tmp_path / "summary.json").exists()
+    assert "3 of 6 steps" in re.sub("<[^>]*>", "", (tmp_path / "report.html").read_text())
     result = train(tmp_path)
     assert result.returncode == 0, result.stderr
     assert "going on from step 3 of grpo" in result.stdout
@@ -79,10 +81,13 @@ def test_sigterm_saves_at_a_step_boundary_and_goes_on(undisturbed: Path, tmp_pat
 def test_run_folder_holds_everything(undisturbed: Path) -> None:
     assert {path.name for path in undisturbed.iterdir()} >= {
         "config.json", "run.json", "metrics.jsonl", "samples.jsonl", "summary.json", "curves.png", "checkpoints",
+        "report.html",
     }  # fmt: skip
     summary = json.loads((undisturbed / "summary.json").read_text())
     assert {"test_pass_at_1_before", "test_pass_at_1_after", "validation_pass_at_1_best"} <= summary.keys()
     assert {"steps", "seconds", "tokens", "versions", "seed"} <= summary.keys()
+    # Random letters are never right, and a run says so.
+    assert [warning["name"] for warning in summary["warnings"]] == ["hopeless_groups"]
     kinds = [row["kind"] for row in rows(undisturbed)]
     # Cold start, two baselines, six steps with an evaluation after the third and the sixth, and the test.
     assert kinds == ["cold_start"] * 4 + ["evaluation"] * 2 + (["train"] * 3 + ["evaluation"]) * 2 + ["evaluation"]

@@ -86,3 +86,14 @@ def test_exceptions_pass_through_and_the_bar_is_stopped(monkeypatch):
     with pytest.raises(RuntimeError, match="boom"), display:
         raise RuntimeError("boom")
     assert terminal.getvalue().endswith("\x1b[?25h"), "the cursor is shown again"
+
+
+def test_a_warning_is_marked_on_both_kinds_of_output(capsys, monkeypatch):
+    with Display() as display:
+        display.warn("step 3: [bold]\x1b")
+    assert capsys.readouterr().out == "warning: step 3: [bold]\\x1b\n"
+    screen = _terminal(monkeypatch)
+    with Display() as display:
+        display.warn("step 3")
+    assert "warning: step 3" in screen.getvalue()
+    assert "\x1b[1;33m" in screen.getvalue()

@@ -116,6 +116,9 @@ def test_errors_of_the_judge_are_no_wrong_answers() -> None:
     assert metrics["pass_at_1"] == pytest.approx(3 / 5)
     assert metrics["rewards/numeric/mean"] == pytest.approx(3 / 5)
     assert metrics["solved_all"] == pytest.approx(1 / 3)
+    assert metrics["solved_all"] + metrics["solved_some"] + metrics["solved_none"] == pytest.approx(1.0)
+    assert metrics["solved_some"] == pytest.approx(1 / 3)
+    assert metrics["verifier/error_share"] == pytest.approx(1 / 6)
     assert metrics["solved_none"] == pytest.approx(1 / 3)
     assert metrics["completions/clipped_ratio"] == pytest.approx(1 / 6)
     assert all(np.isfinite(value) for value in metrics.values())
@@ -162,3 +165,8 @@ def test_evaluation_reports_rates_lengths_and_samples() -> None:
     shown = evaluation.samples(result.collected, 2)
     assert [row["completion"] for row in shown] == ["0", "2"]
     assert shown[0]["correct"] is True
+    assert (shown[0]["truncated"], shown[0]["error"]) == (False, False)
+    outcomes = result.outcomes
+    assert sum(outcomes["judged"]) == 5
+    rates = [right / judged for right, judged in zip(outcomes["right"], outcomes["judged"], strict=True)]
+    assert np.mean(rates) == pytest.approx(result.metrics["eval/pass_at_1"])

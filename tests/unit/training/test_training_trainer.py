@@ -54,7 +54,7 @@ def test_a_batch_without_a_right_answer_is_reported_and_moves_nothing(
         state = subject.train()
     assert int(state.updates) == 0
     output = capsys.readouterr().out
-    assert "step 1: 100% of the groups have no right answer" in output
+    assert "warning: step 1: 100% of the groups have no right answer" in output
     assert subject.run.progress.results["test_pass_at_1_after"] == 0.0
 
 
@@ -175,7 +175,7 @@ def test_a_judge_that_always_fails_is_counted_and_ends_nothing(
         subject.train()
     assert subject.run.progress.results["test_pass_at_1_after"] is None
     assert (
-        "step 1: the judge failed on 16 completions, which take no part in training; most often: "
+        "step 1: the judge failed on 100.0% of the completions, which take no part in training; most often: "
         in capsys.readouterr().out
     )
 

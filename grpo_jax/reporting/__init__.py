@@ -1,0 +1,1 @@
+"""Reports of runs as single HTML files that work offline."""
