@@ -18,25 +18,25 @@ def get_config() -> ConfigDict:
             # A folder with config.json and safetensors files, a .gguf file, or smollm2-135m (configs/smollm2_135m.py):
             # the sizes below are then its own.
             "path": config_dict.placeholder(str),
-            "num_layers": 2,
-            "d_model": 64,
+            "num_layers": 2,  # decoder layers
+            "d_model": 64,  # width of the residual
             "num_heads": 4,  # query heads
             "num_kv_heads": 4,  # key and value heads; a divisor of num_heads
-            "head_dim": 16,
+            "head_dim": 16,  # coordinates of a head; even
             "d_ff": 256,  # width of the gated feed-forward network
             "vocab_size": 0,  # 0: the tokenizer's
-            "rope_theta": 10_000.0,
+            "rope_theta": 10_000.0,  # base of the rotary positions
             "rope_scaling": "none",  # none, linear, llama3
-            "rope_scaling_factor": 1.0,
+            "rope_scaling_factor": 1.0,  # how far positions are stretched; 1 with none
             "rope_low_freq_factor": 1.0,  # llama3 only
             "rope_high_freq_factor": 4.0,  # llama3 only
             "rope_original_max_positions": 8192,  # llama3 only; tokens
-            "norm_epsilon": 1e-5,
+            "norm_epsilon": 1e-5,  # added to the mean square in every norm
             "tie_embeddings": False,  # use the transposed embedding as the output projection
-            "qk_norm": False,
-            "qkv_bias": False,
+            "qk_norm": False,  # norms on queries and keys
+            "qkv_bias": False,  # biases on queries, keys and values
             "init_std": 0.02,  # projections; those that write to the residual are divided by sqrt(2 * num_layers)
-            "embedding_init_std": 0.02,
+            "embedding_init_std": 0.02,  # standard deviation of the initial embedding
             "compute_dtype": "float32",  # float32, bfloat16 (for accelerators; master parameters are float32 always)
             # what the backward pass keeps of a layer: none (everything), dots, full (its input), host (that, there)
             "remat": "none",
@@ -124,9 +124,9 @@ def get_config() -> ConfigDict:
                 "approximation_digits": 6,  # significant digits with which 3.14159 is pi; flagged. 0: never
                 "decimal_comma": False,  # 1,5 is 1.5
                 "list_order": "any",  # any, same
-                "list_as_set": True,
-                "tuple_as_list": False,
-                "vector_as_tuple": True,
+                "list_as_set": True,  # a list of two or more answers is the set of them
+                "tuple_as_list": False,  # (1, 2) is the list 1, 2
+                "vector_as_tuple": True,  # a matrix of one row or column is the tuple of its elements
                 "interval_as_inequality": True,  # x < 3 is (-oo, 3)
                 "name_optional": True,  # x = 5 is 5
                 "choice_ignores_case": True,  # choice A is a
@@ -140,42 +140,42 @@ def get_config() -> ConfigDict:
                 "case_seconds": 2.0,  # wall time of one test
                 "total_seconds": 4.0,  # of all tests together
                 "float_tolerance": 1e-9,  # relative and absolute
-                "max_code_characters": 100_000,
+                "max_code_characters": 100_000,  # a longer program is refused unread
             },
             "lint": {
                 "language": "python",  # python, c
                 "extraction": "fenced",  # fenced, whole
-                "forbidden_imports": (),
-                "forbidden_calls": (),
-                "required_function": config_dict.placeholder(str),
+                "forbidden_imports": (),  # modules that the program may not import
+                "forbidden_calls": (),  # names that it may not call
+                "required_function": config_dict.placeholder(str),  # name of a function that it must define
                 "required_arguments": (),  # names of its arguments, in order
                 "compile_program": True,  # compiled too, without being run
-                "seconds": 3.0,
-                "max_code_characters": 100_000,
+                "seconds": 3.0,  # wall time of one program
+                "max_code_characters": 100_000,  # a longer program is refused unread
             },
             "proof": {
                 "prover": "coq",  # coq, lean4; a column "prover" goes before it
                 "extraction": "fenced",  # fenced, whole
-                "max_source_characters": 100_000,
+                "max_source_characters": 100_000,  # a longer proof is refused unread
                 "compile_seconds": 20.0,  # wall time of compiling statement and proof
                 "check_seconds": 10.0,  # wall time of each further check
                 "memory_mebibytes": 2048,  # address space of a prover; Mathlib needs 16384
                 "forbidden": (),  # words that no proof may hold, besides those of the prover's own list
                 "replay": False,  # a second checker goes over the compiled proof
                 "read_paths": (),  # absolute paths that a prover may read besides its own library
-                "coq_command": ("coqc",),
-                "coq_checker": ("coqchk",),
+                "coq_command": ("coqc",),  # program and arguments of the compiler
+                "coq_checker": ("coqchk",),  # the same of the second checker
                 "coq_axioms": (),  # full names of axioms that a proof may use
-                "lean_command": ("lean",),
-                "lean_checker": ("leanchecker",),
-                "lean_axioms": ("propext", "Classical.choice", "Quot.sound"),
+                "lean_command": ("lean",),  # program and arguments
+                "lean_checker": ("leanchecker",),  # the same of the second checker
+                "lean_axioms": ("propext", "Classical.choice", "Quot.sound"),  # axioms that a proof may use
                 "lean_imports": ("Init", "Std", "Batteries", "Aesop", "Mathlib"),  # first words of allowed modules
                 "lean_paths": (),  # absolute paths of compiled libraries
             },
             "sandbox": {
                 "minimum_level": "landlock",  # namespaces, bubblewrap, landlock, limits
                 "allow_unsafe": False,  # True goes with minimum_level "limits": programs run as you
-                "start_seconds": 20.0,
+                "start_seconds": 20.0,  # wall time in which the canary must have tried every door
                 "memory_mebibytes": 512,  # of each process
                 "file_mebibytes": 16,  # of each file, and of the whole scratch folder where namespaces work
                 "processes": 16,  # at one time
@@ -186,10 +186,10 @@ def get_config() -> ConfigDict:
 
     config.rollout = ConfigDict(
         {
-            "prompts_per_step": 32,
+            "prompts_per_step": 32,  # problems of a step, B
             "completions_per_prompt": 8,  # group size G, at least 2
             "max_new_tokens": 64,  # completions are cut off here
-            "temperature": 1.0,
+            "temperature": 1.0,  # logits are divided by it, in sampler and trainer alike
             "top_k": 0,  # 0: off
             "top_p": 1.0,  # 1: off
             "decode_chunk_tokens": 16,  # tokens between two looks at which groups have ended
@@ -218,10 +218,10 @@ def get_config() -> ConfigDict:
             "kl_estimator": "k3",  # k1, k2, k3, k3_unbiased
             "kl_placement": "loss",  # loss, reward
             "length_penalty": 1e-5,  # reward per token over the budget
-            "length_budget_tokens": 8192,
+            "length_budget_tokens": 8192,  # length of a completion up to which nothing is lost
             "length_schedule_steps": 0,  # steps over which penalty and budget move to the values above; 0: constant
-            "length_penalty_initial": 0.0,
-            "length_budget_initial_tokens": 8192,
+            "length_penalty_initial": 0.0,  # where the schedule of length_penalty begins
+            "length_budget_initial_tokens": 8192,  # where that of length_budget_tokens begins
             "overlong_max_tokens": 0,  # soft overlong penalty: -1 from this length on; 0: off
             "overlong_cache_tokens": 1,  # length over which it grows
             "mask_truncated": False,  # cut-off completions take no part at all
@@ -230,7 +230,7 @@ def get_config() -> ConfigDict:
             "repetition_threshold": 0.2,  # share of repeated n-grams up to which nothing is lost
             "old_logprobs": "sampler",  # sampler (its own), trainer (computed again before the update)
             "importance": "none",  # none, token, sequence: correct for a sampler that differs from the trainer
-            "importance_cap": 2.0,
+            "importance_cap": 2.0,  # upper bound of the weights
             "importance_lowest": 0.0,  # weights below are set to 0
             "importance_highest": config_dict.placeholder(float),  # weights above are set to 0
             "router_bias_update": 0.0,  # experts with a bias of choice: how far each moves towards even load; 0: off
@@ -273,7 +273,7 @@ def get_config() -> ConfigDict:
             "max_passes": 1,  # task "addition": times that an example may go over its columns; 1: no re-checks
             "recheck_probability": 0.4,  # max_passes > 1: chance that another pass follows a pass
             "recheck_slip_factor": 0.5,  # max_passes > 1: slips of a pass over those of the pass before it
-            "checkpoint_every_steps": 500,
+            "checkpoint_every_steps": 500,  # steps of the cold start
             "optimizer": _optimizer(5e-3, warmup_steps=20, schedule="cosine", final_fraction=0.1, weight_decay=0.01),
         }
     )
@@ -297,7 +297,7 @@ def get_config() -> ConfigDict:
     # Warnings while running. Each limit is one of what is healthy; docs/report.md lists all symptoms.
     config.health = ConfigDict(
         {
-            "enabled": True,
+            "enabled": True,  # False: no warnings
             "collapsed_groups": 0.9,  # share of groups without a right answer, or without any spread of rewards
             "truncated_completions": 0.25,  # share of completions cut off at max_new_tokens
             "length_growth": 1.5,  # length over what it was at the same pass rate
@@ -339,12 +339,12 @@ def _optimizer(
     return ConfigDict(
         {
             "learning_rate": learning_rate,  # at the end of the warm-up
-            "warmup_steps": warmup_steps,
+            "warmup_steps": warmup_steps,  # updates over which the learning rate rises from 0
             "schedule": schedule,  # after the warm-up: constant, linear, cosine
             "final_fraction": final_fraction,  # of the learning rate, at the last step
-            "b1": 0.9,
-            "b2": 0.99,
-            "epsilon": 1e-8,
+            "b1": 0.9,  # AdamW: decay of the gradient's mean
+            "b2": 0.99,  # AdamW: decay of the mean square
+            "epsilon": 1e-8,  # AdamW: added to the root of the mean square
             "weight_decay": weight_decay,  # norms and biases are not decayed
             "max_grad_norm": 1.0,  # gradients are scaled down to this global norm
             "moments_dtype": "float32",  # float32, bfloat16 (4 bytes less per parameter, rounded at random)
