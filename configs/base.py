@@ -56,14 +56,19 @@ def get_config() -> ConfigDict:
 
     config.data = ConfigDict(
         {
-            "task": "addition",  # addition, countdown, maximum, file
-            # Task "file": a .jsonl or .parquet file, FOLDER[:SPLIT] that the datasets library saved, or
+            "task": "addition",  # addition, countdown, maximum, file, reasoning_gym, environment
+            # Task "file": a .jsonl, .json, .csv or .parquet file, FOLDER[:SPLIT] that the datasets library saved, or
             # hf:OWNER/NAME[/SUBSET]:SPLIT on the Hugging Face hub.
+            # Task "environment": a module or FILE.py for the verifiers library, and arguments: NAME[:JSON].
             "path": config_dict.placeholder(str),
             "test_path": config_dict.placeholder(str),  # task "file": all test problems; not given: cut from path
             "problem_column": "problem",  # task "file"; a path such as prompt.0.content reaches into a column
             "answer_column": "answer",  # task "file"; likewise
             "answer_format": "plain",  # plain, gsm8k (what follows the last ####), boxed (in a solution's last box)
+            "tests_format": "none",  # none (column tests), humaneval, mbpp: columns that a program's tests are made of
+            "gym_tasks": (),  # task "reasoning_gym": its tasks in turn, such as ("chain_sum", "leg_counting")
+            "gym_settings": "{}",  # JSON object of settings by task, e.g. {"chain_sum": {"max_terms": 3}}
+            "gym_seed": 0,  # decides which problems there are
             "digits": 3,  # tasks "addition" and "maximum": digits of each operand
             "countdown_numbers": 3,  # task "countdown": numbers to combine
             "maximum_examples": 2,  # task "maximum": solved problems in front of each, a line each
@@ -71,7 +76,7 @@ def get_config() -> ConfigDict:
             "validation_problems": 256,  # looked at during the run
             "test_problems": 256,  # looked at before and after it, never to choose anything
             "tokenizer": "characters",  # characters, bytes, a tokenizer.json, its folder, a .gguf file, or smollm2-135m
-            "prompt_template": "{problem}",  # what the model sees
+            "prompt_template": "{problem}",  # what the model sees; with a tests_format, {tests} shows the tests
             "chat": False,  # prompt_template is what a user says; the tokenizer's chat template makes the prompt of it
             "system_prompt": "",  # with chat only; "": none
             "chat_variables": "{}",  # with chat only; JSON object for the template, e.g. {"enable_thinking": false}
@@ -94,11 +99,12 @@ def get_config() -> ConfigDict:
 
     config.verifier = ConfigDict(
         {
-            # numeric, math, code, lint, proof, countdown, format, function, per_problem
+            # numeric, math, code, lint, proof, countdown, format, function, per_problem, reasoning_gym, environment
             "rewards": ("numeric",),  # the first decides what counts as correct
             "weights": (1.0,),  # one for each
             "gates": (),  # rewards that must hold before any other one is asked
             "function": config_dict.placeholder(str),  # reward "function": FILE.py:NAME or package.module:NAME
+            "environment": config_dict.placeholder(str),  # reward "environment": the same as data.path
             "column": "verifier",  # reward "per_problem": the column whose value names each problem's reward
             "pool": "local",  # local, ray
             "workers": 1,  # processes
@@ -307,8 +313,21 @@ def get_config() -> ConfigDict:
             "data": -1,  # devices that each hold all parameters; -1: all devices left
             "fsdp": 1,  # devices that share parameters and optimizer state, and the batch
             "tensor": 1,  # devices that share heads, feed-forward width and vocabulary
-            "context": 1,  # devices that share the positions of each row, and parameters
-            "expert": 1,  # devices that share the experts of a model that has some
+            "context": 1,  # devices that share the positions of each row and of caches, and parameters
+            "expert": 1,  # devices that share the experts of a model that has some, other parameters, and the batch
+        }
+    )
+
+    # What takes longer than its limit is stuck: the process shows where its threads stand and ends with status 74.
+    config.watchdog = ConfigDict(
+        {
+            "start_seconds": 3600,  # for restoring a checkpoint, or making or reading parameters
+            "rollout_seconds": 3600,  # from one finished group of completions, or verdict, to the next
+            "update_seconds": 3600,  # for scoring a batch, or one update; the first one compiles
+            "save_seconds": 3600,  # for a checkpoint, the summary or the curves
+            "barrier_seconds": 1800,  # processes wait for each other, before those missing are named (status 75)
+            "connect_seconds": 300,  # for all processes to find each other at the start
+            "heartbeat_seconds": 60,  # a process that is silent for so long is lost; wait for the others at the end
         }
     )
     return config

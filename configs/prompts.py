@@ -47,6 +47,40 @@ def think_plain(config: ConfigDict) -> None:
     _answer_in_block(config)
 
 
+def code_chat(config: ConfigDict) -> None:
+    """A program in a fenced block, with a chat."""
+    config.data.chat = True
+    config.data.prompt_template = f"{{problem}}\n\n{_PROGRAM}"
+    _program_in_block(config)
+
+
+def code_plain(config: ConfigDict) -> None:
+    """The same as one text; the base model goes on behind the problem."""
+    config.data.prompt_template = f"Problem:\n{{problem}}\n\n{_PROGRAM}\n\nSolution:\n"
+    _program_in_block(config)
+
+
+def code_tests_chat(config: ConfigDict) -> None:
+    """A program that is shown its tests, which name the function, with a chat."""
+    code_chat(config)
+    config.data.prompt_template = config.data.prompt_template.replace("{problem}", _WITH_TESTS)
+
+
+def code_tests_plain(config: ConfigDict) -> None:
+    """The same as one text."""
+    code_plain(config)
+    config.data.prompt_template = config.data.prompt_template.replace("{problem}", _WITH_TESTS)
+
+
+_PROGRAM = "Write the whole Python program, with every import it needs, into one block between ```python and ```."
+_WITH_TESTS = "{problem}\n\nIt has to pass these tests:\n{tests}"
+
+
+def _program_in_block(config: ConfigDict) -> None:
+    config.verifier.rewards = ("code",)
+    config.verifier.code.extraction = "fenced"
+
+
 def _answer_in_box(config: ConfigDict) -> None:
     config.verifier.rewards = ("math",)
     config.verifier.math.extraction = "boxed"
@@ -59,7 +93,17 @@ def _answer_in_block(config: ConfigDict) -> None:
 
 
 PROMPTS: dict[str, Callable[[ConfigDict], None]] = {
-    style.__name__: style for style in (boxed_chat, boxed_plain, think_chat, think_plain)
+    style.__name__: style
+    for style in (
+        boxed_chat,
+        boxed_plain,
+        think_chat,
+        think_plain,
+        code_chat,
+        code_plain,
+        code_tests_chat,
+        code_tests_plain,
+    )
 }
 
 

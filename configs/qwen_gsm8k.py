@@ -34,7 +34,8 @@ from typing import NamedTuple
 
 from ml_collections import ConfigDict
 
-from configs import base, prompts
+from configs import base
+from configs.data import presets
 
 
 class Model(NamedTuple):
@@ -79,16 +80,13 @@ def get_config(variant: str = "qwen2.5-0.5b") -> ConfigDict:
     config.model.compute_dtype = "bfloat16"
     config.model.remat = model.remat
 
-    config.data.task = "file"
     config.data.path = "data/gsm8k/main/train-00000-of-00001.parquet"
     config.data.test_path = "data/gsm8k/main/test-00000-of-00001.parquet"
-    config.data.problem_column = "question"
-    config.data.answer_format = "gsm8k"
     config.data.test_problems = 1319  # all of them
     config.data.tokenizer = config.model.path
     config.data.max_prompt_tokens = 512
     config.data.bad_rows = "skip"
-    prompts.apply(config, "boxed_chat")
+    presets.apply(config, "gsm8k", chat=True)
     if name.startswith("qwen3"):
         config.data.chat_variables = '{"enable_thinking": false}'  # thinking would not end within 1,024 tokens
 

@@ -37,15 +37,16 @@ from typing import NamedTuple
 
 from ml_collections import ConfigDict
 
-from configs import base, prompts
+from configs import base
 from configs.algorithms import presets
+from configs.data import presets as data_presets
 
 
 class Model(NamedTuple):
-    """A model, how it is prompted, and what it writes."""
+    """A model, whether it has a chat template that it was trained on, and what it writes."""
 
     name: str
-    prompt: str = "boxed_plain"
+    chat: bool = False
     prompts_per_step: int = 128
     max_new_tokens: int = 3000
 
@@ -55,7 +56,7 @@ MODELS = {
     "qwen2.5-math-7b": Model("Qwen2.5-Math-7B"),
     "qwen2.5-7b": Model("Qwen2.5-7B"),
     "qwen3-8b": Model("Qwen3-8B-Base", prompts_per_step=64),
-    "qwen3-4b": Model("Qwen3-4B", "boxed_chat", prompts_per_step=64, max_new_tokens=4096),
+    "qwen3-4b": Model("Qwen3-4B", chat=True, prompts_per_step=64, max_new_tokens=4096),
 }
 VARIANTS = (*MODELS, "qwen2.5-math-7b,dapo")
 
@@ -83,16 +84,13 @@ def get_config(variant: str = "qwen2.5-math-7b") -> ConfigDict:
     config.model.compute_dtype = "bfloat16"
     config.model.remat = "full"
 
-    config.data.task = "file"
     config.data.path = "data/MATH/data/train-00000-of-00001.parquet"
     config.data.test_path = "data/MATH-500/test.jsonl"
-    config.data.answer_column = "solution"
-    config.data.answer_format = "boxed"
     config.data.test_problems = 500  # all of them
     config.data.tokenizer = config.model.path
     config.data.max_prompt_tokens = 1024
     config.data.bad_rows = "skip"
-    prompts.apply(config, model.prompt)
+    data_presets.apply(config, "math", chat=model.chat)
     if name == "qwen3-4b":
         config.data.chat_variables = '{"enable_thinking": false}'
 

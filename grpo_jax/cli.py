@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib.util
+import inspect
 import sys
 import traceback
 import types
@@ -20,6 +21,12 @@ USAGE = 2
 
 _CONFIG_FLAG = "--config"
 
+_OUT_OF_MEMORY = (
+    "What was saved goes on with the same --workdir. `python -m grpo_jax.memory --config FILE` shows what a run holds, "
+    "and docs/memory.md which keys make it smaller: rollout.max_new_tokens, rollout.prompts_per_step, "
+    "algorithm.micro_batch_completions and model.remat first."
+)
+
 
 class CommandLine(NamedTuple):
     """A parsed command line.
@@ -37,13 +44,20 @@ class CommandLine(NamedTuple):
     flags: flags.FlagValues
 
 
-def parse(arguments: Sequence[str], flag_values: flags.FlagValues, *, config_required: bool = True) -> CommandLine:
+def parse(
+    arguments: Sequence[str],
+    flag_values: flags.FlagValues,
+    *,
+    config_required: bool = True,
+    default: RunConfig | None = None,
+) -> CommandLine:
     """Reads ``--config FILE``, ``--config.a.b=value`` and the flags already defined.
 
     Args:
         arguments: The command line, program name first.
         flag_values: Where other flags are defined.
         config_required: Whether a file must be named; without one all keys have their defaults.
+        default: What a command line without a file changes, in the place of those defaults.
 
     Returns:
         The parsed command line.
@@ -53,8 +67,10 @@ def parse(arguments: Sequence[str], flag_values: flags.FlagValues, *, config_req
     """
     path, rest = _take_config_path(list(arguments))
     if path is None and config_required:
-        raise ConfigError("--config: got none, wanted a configuration file. Add --config configs/quickstart.py.")
-    base = RunConfig() if path is None else from_nested(RunConfig, _load(path).to_dict())
+        named = next((argument for argument in rest[1:] if argument.partition(":")[0].endswith(".py")), None)
+        remedy = f"Did you mean --config {named}?" if named else "Add --config configs/quickstart.py."
+        raise ConfigError(f"--config: got none, wanted a configuration file. {remedy}")
+    base = (default or RunConfig()) if path is None else from_nested(RunConfig, _load(path).to_dict())
     overrides: dict[str, str] = {}
     for argument in rest[1:]:
         if argument.startswith(f"{_CONFIG_FLAG}."):
@@ -77,6 +93,22 @@ def parse(arguments: Sequence[str], flag_values: flags.FlagValues, *, config_req
     return CommandLine(from_nested(RunConfig, resolved), name, overrides, flag_values)
 
 
+def check_writable(path: Path, flag: str) -> None:
+    """Finds out before any work is done that a file can be written; an existing one is left as it is.
+
+    Args:
+        path: The file.
+        flag: The flag that named it.
+
+    Raises:
+        ConfigError: if it cannot.
+    """
+    try:
+        path.open("a").close()
+    except OSError as error:
+        raise ConfigError(f"{flag}: {path} cannot be written: {error.strerror}.") from error
+
+
 def run(main: Callable[[], int]) -> typing.NoReturn:
     """Runs an entry point and ends the process with the exit status that its outcome has.
 
@@ -94,7 +126,10 @@ def run(main: Callable[[], int]) -> typing.NoReturn:
     except Exception as error:
         known = USAGE if isinstance(error, FileExistsError | PermissionError) else None
         status = getattr(error, "exit_status", known)
-        if status is None:
+        if status is None and (isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error)):
+            print(f"error: out of memory: {str(error).splitlines()[0]}\n{_OUT_OF_MEMORY}", file=sys.stderr)
+            status = 1
+        elif status is None:
             traceback.print_exc()
             status = 1
         else:
@@ -128,7 +163,13 @@ def _load(path: str) -> ConfigDict:
     module = importlib.util.module_from_spec(module_spec)
     try:
         module_spec.loader.exec_module(module)
+        if not callable(getattr(module, "get_config", None)):
+            raise ConfigError(f"--config: {name} has no function get_config(), wanted one that returns a ConfigDict.")
+        if colon and not inspect.signature(module.get_config).parameters:
+            raise ConfigError(f"--config: got {path}, wanted {name} alone: its get_config() takes no argument.")
         config = module.get_config(argument) if colon else module.get_config()
+    except ConfigError:
+        raise
     except Exception as error:
         hint = ""
         if isinstance(error, ModuleNotFoundError) and error.name == "configs":

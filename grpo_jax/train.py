@@ -8,18 +8,27 @@ python -m grpo_jax.train --config FILE.py[:ARGUMENT] [--config.KEY=VALUE ...] [-
   --workdir DIR         run folder (default: runs/<config>-<time>); one that holds a run goes on where it stopped
   --resume              goes on with the newest run of this config in runs/; give the same overrides again
 
+One process trains on the devices it sees. Several, usually one for each host, are started with the same command and
+work on one mesh; each judges its share of the completions, and the first one writes the records:
+
+  --distributed         this process is one of a Slurm, Open MPI, TPU pod or Kubernetes job, which knows the others
+  --coordinator_address HOST:PORT --num_processes N --process_id I     the same for processes started in another way
+
 The run folder gets config.json, run.json (versions, overrides, git revision), metrics.jsonl, samples.jsonl,
 checkpoints, curves.png, summary.json and report.html. Ctrl-C or SIGTERM stops after the step at hand and saves; a
 second one ends at once. Exit status: 0 done or stopped and saved, 2 bad command line or configuration, 3 no usable
 checkpoint or record, 4 training is not finite, 5 the folder is in use, 6 configuration or data differ from the
-folder's.
+folder's, 74 nothing happened for longer than config.watchdog allows, 75 another process of the run was lost. After 74,
+75, 134 (aborted) and 137 (killed) the same command goes on from the newest checkpoint, and launch/supervisor.py gives
+it again.
 """
 
+import contextlib
 import importlib.metadata
 import json
 import logging
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import jax
@@ -36,10 +45,12 @@ from grpo_jax.io.metrics import read_metrics, write_summary
 from grpo_jax.io.run_folder import RunFolder, default_workdir
 from grpo_jax.models.adapters import init_adapters
 from grpo_jax.models.parameters import count
+from grpo_jax.parallel import distributed, exchange
 from grpo_jax.reporting.page import REPORT, write_report
 from grpo_jax.rollout.jax_engine import JaxEngine
 from grpo_jax.training import setup
 from grpo_jax.training.trainer import Trainer
+from grpo_jax.training.watchdog import Watchdog
 from grpo_jax.verifiers.pool import VerifierPool, open_pool
 
 MAY_CHANGE = (
@@ -49,6 +60,7 @@ MAY_CHANGE = (
     "health.*",
     "trackers",
     "mesh.*",
+    "watchdog.*",
     "verifier.workers",
     "verifier.deadline_seconds",
 )
@@ -64,21 +76,52 @@ def main() -> int:
     flag_values = flags.FlagValues()
     flags.DEFINE_string("workdir", None, "Run folder; an existing one goes on.", flag_values=flag_values)
     flags.DEFINE_bool("resume", False, "Go on with the newest run of this config.", flag_values=flag_values)
+    _define_processes(flag_values)
     command = cli.parse(sys.argv, flag_values)
-    parts = setup.build(command.config)
-    trackers.check_installed(command.config.trackers)
-    workdir = _workdir(command)
-    if _finished(workdir, command.config):
-        print(f"{workdir} is finished: {(workdir / 'summary.json')} has its results. Raise --config.steps to go on.")
+    command.config.watchdog.validate("watchdog")
+    names = ("coordinator_address", "num_processes", "process_id")
+    address = {name: flag_values[name].value for name in names}
+    distributed.start(command.config.watchdog, **address, detect=bool(flag_values["distributed"].value))
+    with distributed.leaving_at_once():
+        return _run(command)
+
+
+def _define_processes(flag_values: flags.FlagValues) -> None:
+    flags.DEFINE_bool("distributed", False, "One process of a job that knows the others.", flag_values=flag_values)
+    flags.DEFINE_string("coordinator_address", None, "host:port of process 0.", flag_values=flag_values)
+    flags.DEFINE_integer("num_processes", None, "Processes of this run.", flag_values=flag_values)
+    flags.DEFINE_integer("process_id", None, "Which of them this one is.", flag_values=flag_values)
+
+
+def _run(command: cli.CommandLine) -> int:
+    parts = exchange.together(lambda: setup.build(command.config))
+    exchange.require_same(setup.facts(parts))
+    exchange.on_first(lambda: trackers.check_installed(command.config.trackers))
+    workdir = Path(exchange.on_first(lambda: str(_workdir(command))))
+    if exchange.on_first(lambda: _finished(workdir, command.config)):
+        if exchange.is_first():
+            print(f"{workdir} is finished: {workdir / 'summary.json'} has its results. Raise --config.steps to go on.")
         return 0
     with open_pool(command.config.verifier) as pool:
         # A verifier that cannot work leaves no folder behind, which would hold the user to a wrong configuration.
-        facts = pool.wait_until_ready()
-        with RunFolder.open(
-            workdir, to_nested(command.config), overrides=command.overrides, may_change=MAY_CHANGE
-        ) as folder:
+        facts = exchange.together(pool.wait_until_ready)
+        with contextlib.ExitStack() as held:
+            folder = _open_folder(workdir, command, held)
             train(parts, folder, pool, facts)
     return 0
+
+
+def _open_folder(workdir: Path, command: cli.CommandLine, held: contextlib.ExitStack) -> RunFolder:
+    """The run's folder, which the first process holds."""
+
+    def first() -> None:
+        config = to_nested(command.config)
+        opened.append(RunFolder.open(workdir, config, overrides=command.overrides, may_change=MAY_CHANGE))
+        held.enter_context(opened[0])
+
+    opened: list[RunFolder] = []
+    exchange.on_first(first)
+    return exchange.together(lambda: opened[0] if opened else RunFolder.of_first_process(workdir))
 
 
 def train(parts: setup.Parts, folder: RunFolder, pool: VerifierPool, facts: Mapping[str, str]) -> None:
@@ -100,23 +143,37 @@ def train(parts: setup.Parts, folder: RunFolder, pool: VerifierPool, facts: Mapp
         record_experts=config.algorithm.router_replay,
         tokenizer=parts.tokenizer,
     )
-    with jax.set_mesh(parts.mesh), Display() as display:
+    silent = not exchange.is_first()
+    with jax.set_mesh(parts.mesh), Display(silent=silent) as display, Watchdog(config.watchdog) as watchdog:
         _announce(parts, folder, display, facts)
-        trainer = Trainer(parts, folder, engine, pool, display)
-        followers = trackers.follow(
-            config.trackers, folder, to_nested(config), read_metrics(folder.metrics), display.note
-        )
-        trainer.run.metrics.followers += [follower.send for follower in followers]
-        try:
+        trainer = Trainer(parts, folder, engine, pool, display, watchdog)
+        with _recording(trainer, config, folder, display), distributed.leaving_at_once():
             trainer.train()
-            _summarise(trainer, config, folder)
-        finally:
-            # A run that was stopped or has failed is what a report is wanted of most.
-            trainer.run.close()
-            for follower in followers:
-                follower.close()
+            watchdog.beat("save")
+            if exchange.is_first():
+                _summarise(trainer, config, folder)
+        if exchange.is_first():
+            _show(trainer, config, folder, display)
+        distributed.barrier("end")
+
+
+@contextlib.contextmanager
+def _recording(trainer: Trainer, config: RunConfig, folder: RunFolder, display: Display) -> Iterator[None]:
+    """Trackers follow the run, and it gets a report however it ends; the first process sees to both."""
+    followers = []
+    if exchange.is_first():
+        rows = read_metrics(folder.metrics)
+        followers = trackers.follow(config.trackers, folder, to_nested(config), rows, display.note)
+        trainer.run.metrics.followers += [follower.send for follower in followers]
+    try:
+        yield
+    finally:
+        # A run that was stopped or has failed is what a report is wanted of most.
+        trainer.run.close()
+        for follower in followers:
+            follower.close()
+        if exchange.is_first():
             write_report(folder.path)
-        _show(trainer, config, folder, display)
 
 
 def _workdir(command: cli.CommandLine) -> Path:
@@ -153,6 +210,8 @@ def _announce(parts: setup.Parts, folder: RunFolder, display: Display, facts: Ma
         adapters = jax.eval_shape(lambda: init_adapters(jax.random.key(0), parts.spec))
         trained = f", adapters of {sum(leaf.size for leaf in jax.tree.leaves(adapters)):,} are trained"
     mesh = ", ".join(f"{axis} {size}" for axis, size in parts.mesh.shape.items() if size > 1) or "one device"
+    if jax.process_count() > 1:
+        mesh += f"; {jax.process_count()} processes"
     problems = ", ".join(f"{len(parts.task.problems(split)):,} {split}" for split in SPLITS)
     display.note(f"run folder   {folder.path}")
     display.note(f"policy       {parameters:,} parameters{trained} on {jax.devices()[0].device_kind} ({mesh})")

@@ -59,7 +59,7 @@ def main() -> int:
             "verify: wanted exactly one of --cases FILE, --gold TEXT with --answer TEXT, or --completions FILE."
         )
     if given.json not in (None, "-"):
-        _check_writable(Path(given.json))
+        cli.check_writable(Path(given.json), "--json")
     if given.completions is not None:
         config.validate("verifier")
         result = audit.audit(audit.read_completions(Path(given.completions)), config)
@@ -76,14 +76,6 @@ def main() -> int:
     else:
         _run_cases(Path(given.cases), given.kind, config, given.json)
     return 0
-
-
-def _check_writable(path: Path) -> None:
-    """Finds out before anything is judged, and leaves an existing file as it is."""
-    try:
-        path.open("a").close()
-    except OSError as error:
-        raise ConfigError(f"--json: {path} cannot be written: {error.strerror}.") from error
 
 
 def _flags() -> flags.FlagValues:

@@ -21,8 +21,9 @@ from grpo_jax.config.sections import (
     EvaluationConfig,
     MeshConfig,
     RolloutConfig,
+    WatchdogConfig,
 )
-from grpo_jax.config.values import from_nested, require_key, to_nested
+from grpo_jax.config.values import dotted, from_nested, require_key, to_nested
 from grpo_jax.config.verifier import RewardName, VerifierConfig
 
 __all__ = [
@@ -44,6 +45,8 @@ __all__ = [
     "RolloutConfig",
     "RunConfig",
     "VerifierConfig",
+    "WatchdogConfig",
+    "dotted",
     "from_nested",
     "require_key",
     "to_nested",
@@ -72,6 +75,7 @@ class RunConfig:
     health: HealthConfig = dataclasses.field(default_factory=HealthConfig)
     trackers: tuple[Literal["tensorboard", "wandb", "trackio"], ...] = ()
     mesh: MeshConfig = dataclasses.field(default_factory=MeshConfig)
+    watchdog: WatchdogConfig = dataclasses.field(default_factory=WatchdogConfig)
 
     def validate(self) -> None:
         """Checks every section and what must hold between them.
@@ -119,9 +123,22 @@ class RunConfig:
         if task == "countdown":
             wanted = "'countdown' first, since data.task is 'countdown'"
             require(rewards[0] == "countdown", "verifier.rewards", rewards, wanted, "The target alone is no solution.")
+        self._validate_own_judges()
         if task in ("addition", "maximum"):
             wanted = f"no 'countdown', since data.task is {task!r}"
             require("countdown" not in rewards, "verifier.rewards", rewards, wanted, "It needs a problem's numbers.")
+
+    def _validate_own_judges(self) -> None:
+        """Problems that come with a judge are judged by it, and it judges no others."""
+        task, rewards = self.data.task, self.verifier.rewards
+        for name in ("reasoning_gym", "environment"):
+            wanted = f"{name!r} among them if and only if data.task is {name!r}"
+            require((name in rewards) == (task == name), "verifier.rewards", rewards, wanted)
+        if task == "environment":
+            wanted = f"{self.data.path!r}, which data.path names: an environment judges its own problems"
+            require(
+                self.verifier.environment == self.data.path, "verifier.environment", self.verifier.environment, wanted
+            )
 
     def _validate_held(self) -> None:
         self.optimizer.validate_for("optimizer", self.model)

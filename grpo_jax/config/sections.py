@@ -168,3 +168,20 @@ class MeshConfig(Section):
         for name, size in sizes.items():
             require(size == -1 or size > 0, f"{path}.{name}", size, "a positive number of devices, or -1")
         require(list(sizes.values()).count(-1) <= 1, path, sizes, "at most one axis of -1")
+
+
+@dataclasses.dataclass(frozen=True)
+class WatchdogConfig(Section):
+    """How long a run waits for what should happen, before it ends so that it can be started again."""
+
+    start_seconds: int = 3600
+    rollout_seconds: int = 3600
+    update_seconds: int = 3600
+    save_seconds: int = 3600
+    barrier_seconds: int = 1800
+    connect_seconds: int = 300
+    heartbeat_seconds: int = 60
+
+    def validate(self, path: str) -> None:
+        """Refuses limits that no run could keep."""
+        self._at_least(path, 1, *(field.name for field in dataclasses.fields(self)))

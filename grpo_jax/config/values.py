@@ -96,3 +96,25 @@ def _choice(value: Any, choices: tuple[Any, ...], path: str) -> Any:
         near = difflib.get_close_matches(str(value), [str(choice) for choice in choices], n=1)
         fail(path, value, f"one of {', '.join(map(repr, choices))}", f"Did you mean {near[0]!r}?" if near else "")
     return value
+
+
+def dotted(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Flattens nested values.
+
+    Args:
+        values: Nested values.
+        prefix: In front of every name.
+
+    Returns:
+        Values by dotted key.
+
+    >>> dotted({"a": {"b": 1}, "c": 2})
+    {'a.b': 1, 'c': 2}
+    """
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            flat |= dotted(value, f"{prefix}{name}.")
+        else:
+            flat[f"{prefix}{name}"] = value
+    return flat

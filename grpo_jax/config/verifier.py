@@ -8,7 +8,19 @@ from grpo_jax.config.mathematics import MathematicsConfig
 from grpo_jax.config.proof import ProofConfig
 from grpo_jax.config.sandbox import CodeConfig, LintConfig, SandboxConfig
 
-RewardName = Literal["numeric", "math", "code", "lint", "proof", "countdown", "format", "function", "per_problem"]
+RewardName = Literal[
+    "numeric",
+    "math",
+    "code",
+    "lint",
+    "proof",
+    "countdown",
+    "format",
+    "function",
+    "per_problem",
+    "reasoning_gym",
+    "environment",
+]
 
 _READS: dict[str, tuple[RewardName, ...]] = {
     "numeric": ("numeric",),
@@ -36,6 +48,7 @@ class VerifierConfig(Section):
     weights: tuple[float, ...] = (1.0,)
     gates: tuple[RewardName, ...] = ()
     function: str | None = None
+    environment: str | None = None
     column: str = "verifier"
     pool: Literal["local", "ray"] = "local"
     workers: int = 1
@@ -110,6 +123,9 @@ class VerifierConfig(Section):
         elif "per_problem" not in self.rewards:
             wanted = "None, since verifier.rewards does not name 'function'"
             require(self.function is None, f"{path}.function", self.function, wanted)
+        if "environment" not in self.rewards:
+            wanted = "None, since verifier.rewards does not name 'environment'"
+            require(self.environment is None, f"{path}.environment", self.environment, wanted)
         wanted = "'verifier', since verifier.rewards does not name 'per_problem'"
         require("per_problem" in self.rewards or self.column == "verifier", f"{path}.column", self.column, wanted)
         for name, readers in _READS.items():

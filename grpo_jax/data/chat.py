@@ -15,6 +15,7 @@ import numpy as np
 from grpo_jax.config import ConfigError, DataConfig
 from grpo_jax.data.huggingface import TokenizerFiles
 from grpo_jax.data.splits import LazyProblems, Split
+from grpo_jax.foreign import environments
 from grpo_jax.records import Problem
 
 Messages = Sequence[Mapping[str, str]]
@@ -115,6 +116,23 @@ def find_template(files: TokenizerFiles, date: datetime.date | None = None) -> C
     return ChatTemplate(source, tokens=files.named_tokens(), origin=str(files.source), date=date)
 
 
+def conversation(problem: Problem, system_prompt: str) -> list[dict[str, str]]:
+    """The messages that put a problem.
+
+    Args:
+        problem: A problem whose prompt is what the user says; one of an environment may have messages of its own.
+        system_prompt: What the conversation begins with; nothing for no such message.
+
+    Returns:
+        Dicts with ``role`` and ``content``.
+    """
+    own = problem.extra.get(environments.COLUMN, {}).get("prompt")
+    if isinstance(own, list):
+        return [{"role": message["role"], "content": message["content"]} for message in own]
+    system = [{"role": "system", "content": system_prompt}] if system_prompt else []
+    return [*system, {"role": "user", "content": problem.prompt}]
+
+
 class ChatTask:
     """A task whose prompts are put into a chat: the task's own prompt is what the user says."""
 
@@ -148,8 +166,7 @@ class ChatTask:
         return self._task.demonstration(problem, generator)
 
     def _in_chat(self, problem: Problem) -> Problem:
-        system = [{"role": "system", "content": self._system}] if self._system else []
-        prompt = self._template.render([*system, {"role": "user", "content": problem.prompt}], **self._variables)
+        prompt = self._template.render(conversation(problem, self._system), **self._variables)
         return Problem(problem.identifier, prompt, problem.answer, problem.extra)
 
 

@@ -1,12 +1,14 @@
 """Problems from files and from data sets of the Hugging Face library."""
 
 import logging
+import re
 from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
 
 from grpo_jax.config import ConfigError, DataConfig
+from grpo_jax.data.environments import open_environment
 from grpo_jax.data.rows import BadRow, Row, checked_rows, normalized
 from grpo_jax.data.sources import Source, open_source
 from grpo_jax.data.splits import SPLITS, Split, hash_order, hash_split, text_hashes
@@ -20,6 +22,8 @@ NO_DEMONSTRATIONS = (
     "and start from a model that solves some of the problems already."
 )
 
+_HOLE = re.compile(r"\{problem\}|\{tests\}")
+
 _logger = logging.getLogger(__name__)
 
 
@@ -31,20 +35,24 @@ class FileTask:
     it is left out. ``validation_problems`` and ``test_problems`` are upper bounds here.
     """
 
-    name = "file"
-
-    def __init__(self, config: DataConfig):
+    def __init__(self, config: DataConfig, *, whole: bool = False):
         """Reads everything.
 
         Args:
             config: What names the files, their columns and the sizes of the held-out sets.
+            whole: Every row of ``data.path`` is in every split, for evaluations.
 
         Raises:
             ConfigError: for a file that is missing or of another kind, for bad rows, or where a split is empty.
         """
         assert config.path is not None, "DataConfig.validate asks for a path"
-        source = open_source(config.path, "data.path")
-        if config.test_path is None:
+        self.name: str = config.task
+        opened = open_environment if config.task == "environment" else open_source
+        source = opened(config.path, "data.path")
+        if whole:
+            every = [_problem(row, source.label, config) for row in _usable(source, config, ())]
+            self._problems = dict.fromkeys(SPLITS, every)
+        elif config.test_path is None:
             self._problems = _split(_usable(source, config, SPLITS), source, config, SPLITS)
         else:
             held_out = open_source(config.test_path, "data.test_path")
@@ -62,7 +70,7 @@ class FileTask:
 
     def demonstration(self, problem: Problem, generator: np.random.Generator) -> str:  # noqa: ARG002 - the protocol
         """Raises ConfigError: a file has no worked examples."""
-        raise ConfigError(NO_DEMONSTRATIONS.format(task="file"))
+        raise ConfigError(NO_DEMONSTRATIONS.format(task=self.name))
 
 
 def _usable(source: Source, config: DataConfig, splits: Sequence[Split]) -> list[Row]:
@@ -153,9 +161,11 @@ def _split(rows: list[Row], source: Source, config: DataConfig, splits: Sequence
 
 def _problem(row: Row, label: str, config: DataConfig) -> Problem:
     taken = (config.problem_column, config.answer_column)
-    return Problem(
-        identifier=f"{label}:{row.number}",
-        prompt=config.prompt_template.replace("{problem}", row.problem),
-        answer=row.answer,
-        extra={name: value for name, value in row.columns.items() if name not in taken},
-    )
+    extra = {name: value for name, value in row.columns.items() if name not in taken}
+    holes = {"{problem}": row.problem}
+    if row.tests is not None:
+        extra["tests"] = row.tests.suite
+        holes["{tests}"] = row.tests.shown
+    # In one pass: a problem's own text may have holes like these in it.
+    prompt = _HOLE.sub(lambda hole: holes.get(hole[0], hole[0]), config.prompt_template)
+    return Problem(f"{label}:{row.number}", prompt, row.answer, extra)

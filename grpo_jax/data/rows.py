@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from grpo_jax.boxes import boxed
 from grpo_jax.config import DataConfig
+from grpo_jax.data.programs import PublishedTests, published_tests
 from grpo_jax.data.sources import Unreadable
 
 _THOUSANDS_COMMA = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
@@ -22,12 +23,14 @@ class Row(NamedTuple):
         problem: The problem's text.
         answer: The reference answer.
         columns: The row as it was read.
+        tests: Tests of a program, where a ``tests_format`` says what they are made of.
     """
 
     number: int
     problem: str
     answer: str
     columns: dict[str, Any]
+    tests: PublishedTests | None = None
 
 
 class BadRow(NamedTuple):
@@ -108,9 +111,14 @@ def _checked_row(number: int, row: Any, config: DataConfig) -> Row | BadRow:
     answer = _answer(number, row, config)
     if isinstance(answer, BadRow):
         return answer
-    return (
-        _unicode_fault(number, f"{problem}{answer}") or _extra_fault(number, row) or Row(number, problem, answer, row)
-    )
+    tests = None
+    if config.tests_format != "none":
+        try:
+            tests = published_tests(row, config.tests_format)
+        except ValueError as error:
+            return BadRow(number, f"no tests as {config.tests_format} has them", str(error))
+    shown = f"{problem}{answer}{tests.shown if tests else ''}"
+    return _unicode_fault(number, shown) or _extra_fault(number, row) or Row(number, problem, answer, row, tests)
 
 
 _WANTED = {

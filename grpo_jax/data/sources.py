@@ -1,5 +1,6 @@
-"""Rows out of JSONL and parquet files and data sets of the Hugging Face library."""
+"""Rows out of JSONL, JSON, CSV and parquet files and data sets of the Hugging Face library."""
 
+import csv
 import importlib
 import json
 from collections.abc import Iterator
@@ -11,7 +12,13 @@ from grpo_jax.config import ConfigError
 HUB = "hf:"
 """Begins the name of a data set on the Hugging Face hub: ``hf:OWNER/NAME[/SUBSET]:SPLIT``."""
 
-WANTED = "a .jsonl or .parquet file, FOLDER[:SPLIT] as the datasets library saves it, or hf:OWNER/NAME[/SUBSET]:SPLIT"
+WANTED = (
+    "a .jsonl, .json, .csv or .parquet file, FOLDER[:SPLIT] as the datasets library saves it, or "
+    "hf:OWNER/NAME[/SUBSET]:SPLIT"
+)
+
+LONGEST_CELL_CHARACTERS = 1 << 24
+"""Of a CSV file. The library's own limit of 131,072 is less than some solutions have."""
 
 
 class Unreadable(NamedTuple):
@@ -59,11 +66,11 @@ def open_source(text: str, key: str) -> Source:
         return Source(key, str(path), path.name, _read_saved(path, None, key))
     if colon and Path(folder).is_dir():
         return Source(key, str(path), path.name, _read_saved(Path(folder), split, key))
-    readers = {".jsonl": _read_jsonl, ".parquet": _read_parquet}
+    readers = {".jsonl": _read_jsonl, ".json": _read_json, ".csv": _read_csv, ".parquet": _read_parquet}
     if not path.is_file():
         raise ConfigError(f"config.{key}: no file at {path}. Wanted {WANTED}.")
     if path.suffix not in readers:
-        raise ConfigError(f"config.{key}: got {path}, wanted a file that ends in .jsonl or .parquet.")
+        raise ConfigError(f"config.{key}: got {path}, wanted a file that ends in {', '.join(readers)}.")
     return Source(key, str(path), path.name, readers[path.suffix](path, key))
 
 
@@ -76,6 +83,35 @@ def _read_jsonl(path: Path, _: str) -> Iterator[tuple[int, Any]]:
                 yield number, json.loads(line)
             except (ValueError, RecursionError) as error:
                 yield number, Unreadable("not JSON", str(error))
+
+
+def _read_json(path: Path, key: str) -> Iterator[tuple[int, Any]]:
+    """One list of rows, as some data sets are published."""
+    try:
+        rows = json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"config.{key}: {path} is not JSON: {error}. One row a line is a .jsonl file.") from error
+    if not isinstance(rows, list):
+        raise ConfigError(f"config.{key}: {path} holds a {type(rows).__name__}, wanted a list of rows.")
+    yield from enumerate(rows, start=1)
+
+
+def _read_csv(path: Path, key: str) -> Iterator[tuple[int, Any]]:
+    """Rows below a line of column names; every cell is text."""
+    csv.field_size_limit(max(csv.field_size_limit(), LONGEST_CELL_CHARACTERS))
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            lines = csv.reader(file, strict=True)
+            names = next(lines, [])
+            if len(set(names)) != len(names) or not all(names):
+                raise ConfigError(f"config.{key}: {path} begins with {names}, wanted a line of different column names.")
+            for number, cells in enumerate(filter(None, lines), start=1):
+                if len(cells) == len(names):
+                    yield number, dict(zip(names, cells, strict=True))
+                else:
+                    yield number, Unreadable("not as many cells as columns", f"{len(cells)} for {len(names)} columns")
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise ConfigError(f"config.{key}: {path} is not a readable CSV file: {error}.") from error
 
 
 def _read_parquet(path: Path, key: str) -> Iterator[tuple[int, Any]]:

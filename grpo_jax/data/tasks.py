@@ -11,6 +11,7 @@ from grpo_jax.data.addition import AdditionTask
 from grpo_jax.data.chat import ChatTask
 from grpo_jax.data.countdown import CountdownTask
 from grpo_jax.data.files import NO_DEMONSTRATIONS, FileTask, listed_error
+from grpo_jax.data.gym import GymTask
 from grpo_jax.data.maximum import MaximumTask
 from grpo_jax.data.splits import SPLITS, LazyProblems, Split
 from grpo_jax.data.tokenizer import Tokenizer, open_files
@@ -47,12 +48,13 @@ class Task(Protocol):
         ...
 
 
-def build_task(config: DataConfig, cold_start: ColdStartConfig) -> Task:
+def build_task(config: DataConfig, cold_start: ColdStartConfig, *, whole: bool = False) -> Task:
     """Builds the task of a configuration.
 
     Args:
         config: Validated data section.
         cold_start: Validated cold-start section, which shapes the worked examples.
+        whole: Every row of ``data.path`` is in every split; only problems from files know that.
 
     Returns:
         The task with its splits.
@@ -60,18 +62,22 @@ def build_task(config: DataConfig, cold_start: ColdStartConfig) -> Task:
     Raises:
         ConfigError: where the data cannot be used, or a cold start is asked of a task without worked examples.
     """
-    task = _build_inner(config, cold_start)
+    task = _build_inner(config, cold_start, whole)
     return ChatTask(task, open_files(config.tokenizer), config) if config.chat else task
 
 
-def _build_inner(config: DataConfig, cold_start: ColdStartConfig) -> Task:
+def _build_inner(config: DataConfig, cold_start: ColdStartConfig, whole: bool) -> Task:
+    if whole and config.task not in ("file", "environment"):
+        raise ConfigError(f"config.data.task: got {config.task!r}, wanted 'file' for every row of data.path.")
     if config.task == "addition":
         return AdditionTask(config, cold_start)
     if config.task == "countdown":
         return CountdownTask(config, cold_start)
     if cold_start.steps > 0:
         raise ConfigError(NO_DEMONSTRATIONS.format(task=config.task))
-    return MaximumTask(config) if config.task == "maximum" else FileTask(config)
+    if config.task == "reasoning_gym":
+        return GymTask(config)
+    return MaximumTask(config) if config.task == "maximum" else FileTask(config, whole=whole)
 
 
 def check_prompt_lengths(task: Task, tokenizer: Tokenizer, config: DataConfig) -> Task:

@@ -1,13 +1,15 @@
 """What a person sees of a run: a live bar on a terminal, plain lines everywhere else."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn, track
 from rich.table import Table
+
+Item = TypeVar("Item")
 
 # metric, label, format: shown in this order when a row has the metric.
 _FIELDS = (
@@ -20,6 +22,21 @@ _FIELDS = (
 )
 
 
+def tracked(items: Iterable[Item], total: int) -> Iterator[Item]:
+    """Hands items on and shows on standard error how many have come, where that is a terminal.
+
+    Args:
+        items: The items.
+        total: How many there will be.
+
+    Returns:
+        The same items.
+    """
+    console = Console(stderr=True)
+    bar = track(items, "problems", total=total, console=console, transient=True, disable=not console.is_terminal)
+    return iter(bar)
+
+
 class Display:
     """Shows the progress of a run's phases on the standard output.
 
@@ -27,15 +44,16 @@ class Display:
     control codes in it.
     """
 
-    def __init__(self, every: int | None = None) -> None:
+    def __init__(self, every: int | None = None, *, silent: bool = False) -> None:
         """Prepares the display; nothing is shown before the first phase.
 
         Args:
             every: Steps from one plain line to the next, by default a twentieth of the phase; the first and the last
                 step always show.
+            silent: Show nothing: another process shows the same.
         """
-        self._every = every
-        self._console = Console() if sys.stdout.isatty() else None
+        self._every, self._silent = every, silent
+        self._console = Console() if sys.stdout.isatty() and not silent else None
         self._progress: Progress | None = None
         self._name, self._total, self._first = "", 0, True
 
@@ -112,6 +130,8 @@ class Display:
         self._stop()
 
     def _print(self, text: str, style: str | None = None) -> None:
+        if self._silent:
+            return
         # A completion may hold anything, and a terminal obeys control characters.
         text = "".join(char if char.isprintable() or char == "\n" else repr(char)[1:-1] for char in text)
         if self._console is not None:

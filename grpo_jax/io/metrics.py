@@ -31,18 +31,20 @@ _RESERVED = frozenset({"row", "step", "kind", "nonfinite"})
 class JsonLines:
     """A file of JSON rows that is appended to; each row is on disk when ``append`` returns."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path | None) -> None:
         """Opens or makes the file; a last line that was cut off by a kill is dropped.
 
         Args:
-            path: The file; its folder exists.
+            path: The file; its folder exists. None where another process writes the same rows: they are counted only.
 
         Raises:
             ValueError: if a line before the last is no JSON row.
         """
-        self._path = Path(path)
-        self._file = self._path.open("a+b")
         self._rows, end = 0, 0
+        self._path = path
+        self._file = None if path is None else path.open("a+b")
+        if self._path is None or self._file is None:
+            return
         for position, row in _whole_rows(self._path):
             self._rows, end = row["row"] + 1, position
         self._file.truncate(end)
@@ -62,8 +64,9 @@ class JsonLines:
             ValueError: for a value that is not JSON, such as NaN.
         """
         line = json.dumps({"row": self._rows, **values}, allow_nan=False)
-        self._file.write(line.encode() + b"\n")
-        self._file.flush()
+        if self._file is not None:
+            self._file.write(line.encode() + b"\n")
+            self._file.flush()
         self._rows += 1
 
     def truncate(self, rows: int) -> None:
@@ -73,6 +76,9 @@ class JsonLines:
             rows: ``self.rows`` at the time of the checkpoint. If the file holds fewer, which takes
                 a power failure or an edit, a warning says which rows are lost.
         """
+        self._rows = rows
+        if self._path is None or self._file is None:
+            return
         end, kept = 0, 0
         for position, row in _whole_rows(self._path):
             if row["row"] >= rows:
@@ -81,13 +87,13 @@ class JsonLines:
         if kept < rows:
             _logger.warning("%s: rows %d to %d are lost, the checkpoint counted %d", self._path, kept, rows - 1, rows)
         self._file.truncate(end)
-        self._rows = rows
 
     def close(self) -> None:
         """Closes the file."""
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        self._file.close()
+        if self._file is not None:
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            self._file.close()
 
 
 class MetricsWriter(JsonLines):
@@ -97,7 +103,7 @@ class MetricsWriter(JsonLines):
         followers: Each is given every row as it is written.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path | None) -> None:
         """As ``JsonLines``, without followers."""
         super().__init__(path)
         self.followers: list[Callable[[Mapping[str, Any]], None]] = []

@@ -19,6 +19,7 @@ from typing import Any, BinaryIO
 import jax
 
 import grpo_jax
+from grpo_jax.config import dotted
 
 _PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
 ABSENT = "(absent)"
@@ -55,7 +56,7 @@ class ConfigChanged(ValueError):  # noqa: N818
 
 
 class RunFolder:
-    """A run's folder, held by this process alone until ``close``.
+    """A run's folder, held by this process alone until ``close``, or by the first one of its run.
 
     Attributes:
         path: The folder.
@@ -63,8 +64,10 @@ class RunFolder:
         changes: ``(before, now)`` by dotted key, for keys that may change and did.
     """
 
-    def __init__(self, path: Path, lock: BinaryIO, resumed: bool, changes: Mapping[str, tuple[Any, Any]]) -> None:
-        """Use ``RunFolder.open``."""
+    def __init__(
+        self, path: Path, lock: BinaryIO | None, resumed: bool, changes: Mapping[str, tuple[Any, Any]]
+    ) -> None:
+        """Use ``RunFolder.open``, or ``RunFolder.of_first_process``."""
         self.path = path
         self.resumed = resumed
         self.changes = dict(changes)
@@ -82,7 +85,7 @@ class RunFolder:
     ) -> "RunFolder":
         """Makes or re-opens a run's folder, takes its lock, and writes ``config.json`` and ``run.json``.
 
-        In a run of several processes only the first one calls this.
+        In a run of several processes only the first one calls this, the others ``of_first_process``.
 
         Args:
             path: The folder; it and its parents are made if need be.
@@ -120,6 +123,23 @@ class RunFolder:
             raise
         return cls(path, lock, resumed, changes)
 
+    @classmethod
+    def of_first_process(cls, path: Path) -> "RunFolder":
+        """The folder as the other processes of a run see it: they write nothing to it but their parts of checkpoints.
+
+        Args:
+            path: The folder, which the first process has opened.
+
+        Raises:
+            FileNotFoundError: if this process sees another folder under this name, or none.
+        """
+        if not (path / "run.json").exists():
+            raise FileNotFoundError(
+                f"--workdir: {path} holds no run.json on host {socket.gethostname()}, though the first process wrote "
+                "it. All processes need one folder: choose a file system that they share."
+            )
+        return cls(path, None, False, {})
+
     @property
     def metrics(self) -> Path:
         """Metrics, one JSON row a line."""
@@ -147,7 +167,8 @@ class RunFolder:
 
     def close(self) -> None:
         """Gives the folder back."""
-        self._lock.close()
+        if self._lock is not None:
+            self._lock.close()
 
     def __enter__(self) -> "RunFolder":
         return self
@@ -273,17 +294,6 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, tup
     keys = [*now, *(key for key in before if key not in now)]
     pairs = {key: (before.get(key, ABSENT), now.get(key, ABSENT)) for key in keys}
     return {key: (a, b) for key, (a, b) in pairs.items() if a != b}
-
-
-def dotted(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Flattens nested values into one mapping by dotted key."""
-    flat: dict[str, Any] = {}
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            flat |= dotted(value, f"{prefix}{name}.")
-        else:
-            flat[f"{prefix}{name}"] = value
-    return flat
 
 
 def _matches(key: str, patterns: Sequence[str]) -> bool:

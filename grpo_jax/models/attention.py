@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from grpo_jax.models import fused_attention
+from grpo_jax.models import fused_attention, layers
 from grpo_jax.parallel import rules
 
 SPANS = 8
@@ -150,6 +150,8 @@ def decode_attention(
     Returns:
         Attention output.
     """
+    # Positions of caches may lie in parts: maxima and sums over them are then taken over devices too.
+    place = layers.sharding_of(query_BGKJC)
     prompt_key, prompt_value, prompt_mask_BP = prompt
     own_key, own_value, own_mask_T = own
     new_key, new_value = new
@@ -166,6 +168,7 @@ def decode_attention(
     new_weight = jnp.exp(new_score - top)
     total = jnp.sum(prompt_weight, axis=-1, keepdims=True) + jnp.sum(own_weight, axis=-1, keepdims=True) + new_weight
     dtype = query_BGKJC.dtype
-    output = jnp.einsum("BGKJP,BPKC->BGKJC", (prompt_weight / total).astype(dtype), prompt_value)
-    output = output + jnp.einsum("BGKJT,BGKTC->BGKJC", (own_weight / total).astype(dtype), own_value)
+    output = jnp.einsum("BGKJP,BPKC->BGKJC", (prompt_weight / total).astype(dtype), prompt_value, out_sharding=place)
+    own_output = jnp.einsum("BGKJT,BGKTC->BGKJC", (own_weight / total).astype(dtype), own_value, out_sharding=place)
+    output = output + own_output
     return output + (new_weight / total).astype(dtype) * new_value[:, :, :, None]

@@ -16,7 +16,7 @@ from jaxtyping import Array, Bool, Float, Int, Integer
 
 from grpo_jax.models import adapters, attention, moe, precision, rotary
 from grpo_jax.models.block import Attend, Block, Extras
-from grpo_jax.models.cache import CompletionCache, PromptCache, empty_cache, kept_of
+from grpo_jax.models.cache import CompletionCache, PromptCache, empty_cache, kept_of, written
 from grpo_jax.models.ends import embed, final_norm, unembedding
 from grpo_jax.models.parameters import Parameters, Stack, init_params, logical_axes, stacks
 from grpo_jax.models.spec import ModelSpec
@@ -235,18 +235,17 @@ def prefill(
         record_experts: The cache also says which experts each token visited.
 
     Returns:
-        Final hidden state of each prompt's last token, and the cache.
+        Final hidden state of each prompt's last token, and the cache, which has as many positions as divide over the
+        mesh in use.
     """
-    position_BP = jnp.broadcast_to(jnp.arange(token_BP.shape[1])[None], token_BP.shape)
+    token_BP = rules.in_parts(token_BP)
+    index_BP = jnp.broadcast_to(jnp.arange(token_BP.shape[1])[None], token_BP.shape)
+    position_BP = rules.shard(index_BP, rules.BATCH, rules.POSITIONS)
     mask_BP = position_BP < length_B[:, None]
-    P = token_BP.shape[1]
-    token, position, segment = map(rules.in_parts, (token_BP, position_BP, mask_BP.astype(jnp.int32)))
-    x_BPD, attend = embed(params, spec, token, rules.RESIDUAL), _attend_to_rows(spec, segment)
+    x_BPD, attend = embed(params, spec, token_BP, rules.RESIDUAL), _attend_to_rows(spec, mask_BP.astype(jnp.int32))
     keep = kept_of(spec, record_experts)
-    x_BPD, kept = _run_layers(params, spec, x_BPD, position, attend, keep=keep)
-    x_BPD = rules.whole(x_BPD, 1)[:, :P]
-    key, value, choice = jax.tree.map(lambda part: rules.whole(part, 2)[:, :, :P], kept)
-    is_last_BP1 = (position_BP == length_B[:, None] - 1)[:, :, None]
+    x_BPD, (key, value, choice) = _run_layers(params, spec, x_BPD, position_BP, attend, keep=keep)
+    is_last_BP1 = (index_BP == length_B[:, None] - 1)[:, :, None]
     last_BD = jnp.sum(jnp.where(is_last_BP1, x_BPD, 0), axis=1)
     return final_norm(params, spec, last_BD), PromptCache(key, value, mask_BP, length_B, choice)
 
@@ -273,7 +272,7 @@ def decode_step(
         Final hidden states, and the cache with these tokens in it.
     """
     position_BG = jnp.broadcast_to(prompt.length_B[:, None] + step, token_BG.shape)
-    index_T = jnp.arange(completion.key_LBGKTC.shape[4])
+    index_T = rules.shard(jnp.arange(completion.key_LBGKTC.shape[4]), rules.POSITIONS)
     prompt_distance_BP = prompt.length_B[:, None] + step - jnp.arange(prompt.mask_BP.shape[1])[None]
 
     def attend(window: int | jax.Array, cached: Any) -> Attend:
@@ -292,7 +291,7 @@ def decode_step(
     x_BGD, (key, value, choice) = _run_layers(
         params, spec, x_BGD, position_BG, attend, keep=keep, inputs=inputs, absorbed=spec.latent is not None
     )
-    write = lambda cache, new: jax.lax.dynamic_update_slice_in_dim(cache, new[:, :, :, :, None], step, axis=4)  # noqa: E731
     if recorded is not None:
-        recorded = jax.lax.dynamic_update_slice_in_dim(recorded, choice[:, :, :, None], step, axis=3)
-    return final_norm(params, spec, x_BGD), CompletionCache(write(own_key, key), write(own_value, value), recorded)
+        recorded = written(recorded, choice, step, axis=3)
+    own_key, own_value = (written(cache, new, step, axis=4) for cache, new in ((own_key, key), (own_value, value)))
+    return final_norm(params, spec, x_BGD), CompletionCache(own_key, own_value, recorded)

@@ -1,6 +1,6 @@
 """A gated feed-forward network for rows that are sorted by the expert they go to.
 
-Accelerators have a grouped product for it (``jax.lax.ragged_dot``). XLA's CPU computes that product for every expert
+TPUs have a grouped product for it (``jax.lax.ragged_dot``). On CPUs and GPUs XLA computes that product for every expert
 and every row, so there the rows of each expert are gone through in blocks, whose number follows the rows that there
 are. The derivative is written out, as a loop of which the number of rounds is not known has none.
 """
@@ -13,12 +13,16 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from grpo_jax.models import layers
+from grpo_jax.parallel import rules
 
 Weights = tuple[Float[Array, "E D F"], Float[Array, "E D F"], Float[Array, "E F D"]]
 """Gate, up and down projections of every expert."""
 
-SMALLEST_BLOCK, LARGEST_BLOCK = 8, 64
-"""Rows in a block. Below, products are slow; above, they are no faster, and more rows are none of the expert's."""
+SMALLEST_BLOCK = 8
+"""Rows in a block. Below, products are slow."""
+
+LARGEST_BLOCK, LARGEST_BLOCK_OF_ACCELERATORS = 64, 512
+"""Above, products are no faster, and more rows are none of the expert's."""
 
 
 class _Saved(NamedTuple):
@@ -57,17 +61,14 @@ def network(
 
 
 def _forward(rows: jax.Array, weights: Weights, sizes: jax.Array, activation: str) -> tuple[jax.Array, _Saved]:
-    # The platform is told apart inside the derivative: outside, each platform's would save what the others' need.
-    forms = {"cpu": _blocked, "default": _ragged}
-    compute = {name: functools.partial(form, activation=activation) for name, form in forms.items()}
-    out, gate, up = jax.lax.platform_dependent(rows, weights, sizes, **compute)
+    compute = _ragged if rules.platform() == "tpu" else _blocked
+    out, gate, up = compute(rows, weights, sizes, activation=activation)
     return out, _Saved(rows, weights, sizes, gate, up)
 
 
 def _backward(activation: str, saved: _Saved, out: jax.Array) -> tuple[jax.Array, Weights, None]:
-    forms = {"cpu": _blocked_transposed, "default": _ragged_transposed}
-    compute = {name: functools.partial(form, activation=activation) for name, form in forms.items()}
-    to_rows, to_weights = jax.lax.platform_dependent(saved, out, **compute)
+    compute = _ragged_transposed if rules.platform() == "tpu" else _blocked_transposed
+    to_rows, to_weights = compute(saved, out, activation=activation)
     return to_rows, to_weights, None
 
 
@@ -98,7 +99,8 @@ def _ragged_transposed(saved: _Saved, out: jax.Array, *, activation: str) -> tup
 def block_rows(rows: int, experts: int) -> int:
     """Rows in a block: half of what an expert has on average, as a power of two within bounds."""
     half = max(rows // (2 * experts), 1)
-    return min(max(1 << (half.bit_length() - 1), SMALLEST_BLOCK), LARGEST_BLOCK)
+    largest = LARGEST_BLOCK if rules.platform() == "cpu" else LARGEST_BLOCK_OF_ACCELERATORS
+    return min(max(1 << (half.bit_length() - 1), SMALLEST_BLOCK), largest)
 
 
 def _blocks(sizes: jax.Array, total: int, size: int) -> _Blocks:

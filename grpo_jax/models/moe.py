@@ -42,9 +42,9 @@ def declarations(spec: ModelSpec) -> dict[str, Declaration]:
     table = {"router": Declaration((D, E), ("embed", None), init.projection)}
     if experts.choice_bias:
         table["router_bias"] = Declaration((E,), (None,), nn.initializers.zeros)
-    table["expert_gate"] = Declaration((E, D, F), ("expert", "embed", "mlp"), init.projection)
-    table["expert_up"] = Declaration((E, D, F), ("expert", "embed", "mlp"), init.projection)
-    table["expert_down"] = Declaration((E, F, D), ("expert", "mlp", "embed"), init.residual)
+    table["expert_gate"] = Declaration((E, D, F), ("expert", "expert_embed", "mlp"), init.projection)
+    table["expert_up"] = Declaration((E, D, F), ("expert", "expert_embed", "mlp"), init.projection)
+    table["expert_down"] = Declaration((E, F, D), ("expert", "mlp", "expert_embed"), init.residual)
     if experts.shared_d_ff:
         table["shared_gate"] = Declaration((D, experts.shared_d_ff), ("embed", "mlp"), init.projection)
         table["shared_up"] = Declaration((D, experts.shared_d_ff), ("embed", "mlp"), init.projection)
@@ -135,17 +135,25 @@ def _local(
     assert experts is not None
     choice = None if choice is None else choice.reshape(len(rows), -1)
     routing = route(experts, rows.astype(jnp.float32) @ router.astype(jnp.float32), bias, choice)
-    at_hand = routing
-    if row_axes is not None:
-        at_hand = routing._replace(choice=routing.choice - jax.lax.axis_index("expert") * len(weights[0]))
-        # The derivative is our own: everything varies alike inside of it, and is added up again outside.
-        vary = functools.partial(jax.lax.pcast, to="varying")
-        rows, weights = vary(rows, ("tensor", "expert")), vary(weights, row_axes)
-        at_hand = at_hand._replace(choice=vary(at_hand.choice, "tensor"))
-    out = chosen_experts(rows, at_hand, weights, spec.activation).reshape(x.shape)
-    if row_axes is not None:
-        out = jax.lax.psum(out, ("tensor", "expert"))
-    return out, jax.tree.map(lambda leaf: leaf.reshape(*x.shape[:-1], -1), routing)
+    if row_axes is None:
+        out = chosen_experts(rows, routing, weights, spec.activation)
+    else:
+        out = _exchanged(rows, routing, weights, spec.activation, row_axes)
+    return out.reshape(x.shape), jax.tree.map(lambda leaf: leaf.reshape(*x.shape[:-1], -1), routing)
+
+
+def _exchanged(
+    rows: jax.Array, routing: Routing, weights: grouped.Weights, activation: str, row_axes: tuple[str, ...]
+) -> jax.Array:
+    """``chosen_experts`` on one device: its experts see all rows along ``expert``, and it gets the sums of its own."""
+    rows, routing = jax.lax.all_gather((rows, routing), "expert", tiled=True)
+    choice = routing.choice - jax.lax.axis_index("expert") * len(weights[0])
+    # The derivative is our own: everything varies alike inside of it, and is added up again outside.
+    vary = functools.partial(jax.lax.pcast, to="varying")
+    weights = vary(weights, tuple(axis for axis in row_axes if axis != "expert"))
+    at_hand = Routing(routing.weight, vary(choice, "tensor"))
+    out = chosen_experts(vary(rows, "tensor"), at_hand, weights, activation)
+    return jax.lax.psum(jax.lax.psum_scatter(out, "expert", tiled=True), "tensor")
 
 
 def feed_forward(
@@ -156,7 +164,8 @@ def feed_forward(
 ) -> tuple[Float[Array, "N S D"], Routing]:
     """The mixture of experts on hidden states.
 
-    On a mesh every device routes its own rows to the experts and to the part of them that it holds.
+    On a mesh every device routes its own rows; the experts that it holds then see those of all devices along
+    ``expert``.
 
     Args:
         spec: A spec with ``experts``.
@@ -177,7 +186,7 @@ def feed_forward(
     if rows is not None:
         table = declarations(spec)
         held = [
-            tuple(None if axis == "embed" else axis for axis in table[f"expert_{name}"].axes)
+            tuple(None if axis in rules.GATHERED else axis for axis in table[f"expert_{name}"].axes)
             for name in ("gate", "up", "down")
         ]
         given = lambda place, array: None if array is None else place  # noqa: E731

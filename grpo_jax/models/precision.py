@@ -64,7 +64,7 @@ def quantized(weight: jax.Array, axes: rules.LogicalAxes, dtype: QuantizedDtype)
 
     Args:
         weight: The matrix.
-        axes: Its logical axes, one of which is ``embed``.
+        axes: Its logical axes, one of which is the model axis.
         dtype: What it is rounded to.
 
     Returns:
@@ -72,7 +72,8 @@ def quantized(weight: jax.Array, axes: rules.LogicalAxes, dtype: QuantizedDtype)
     """
     largest = _LARGEST[dtype]
     wide = weight.astype(jnp.float32)
-    amplitude = jnp.max(jnp.abs(wide), axis=axes.index("embed"), keepdims=True)
+    along = next(at for at, name in enumerate(axes) if name in rules.GATHERED)
+    amplitude = jnp.max(jnp.abs(wide), axis=along, keepdims=True)
     scale = jnp.where(amplitude > 0, amplitude / largest, 1)
     steps = wide / scale
     steps = jnp.round(steps) if dtype == "int8" else steps
@@ -92,7 +93,7 @@ def quantized_stacks(params: Any, axes: Any, dtype: QuantizedDtype) -> Any:
     """
 
     def stack(block: dict[str, jax.Array], names: dict[str, Any]) -> dict[str, Any]:
-        matrices = {name for name, leaf_axes in names.items() if "embed" in leaf_axes and not name.endswith(WIDE)}
+        matrices = {name for name, own in names.items() if rules.GATHERED & set(own) and not name.endswith(WIDE)}
         return {name: quantized(leaf, names[name], dtype) if name in matrices else leaf for name, leaf in block.items()}
 
     return {name: stack(part, axes[name]) if isinstance(part, dict) else part for name, part in params.items()}

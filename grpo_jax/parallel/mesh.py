@@ -1,11 +1,12 @@
 """The device mesh of a run, and arrays moving between host and devices."""
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import Mesh
+from jax.sharding import Mesh, NamedSharding
 
 AXES = ("data", "fsdp", "tensor", "context", "expert")
 """Mesh axes, outermost first. An axis of size 1 shards nothing."""
@@ -22,9 +23,9 @@ def make_mesh(sizes: Mapping[str, int], devices: Sequence[Any] | None = None) ->
         A mesh with explicit axes.
 
     Raises:
-        ValueError: if the sizes do not use every device exactly once.
+        ValueError: if the sizes do not use every device exactly once, or there are no devices.
     """
-    devices = jax.devices() if devices is None else devices
+    devices = found_devices() if devices is None else devices
     fixed = int(np.prod([size for size in sizes.values() if size != -1]))
     if -1 in sizes.values() and len(devices) % fixed == 0:
         sizes = {axis: len(devices) // fixed if size == -1 else size for axis, size in sizes.items()}
@@ -37,6 +38,25 @@ def make_mesh(sizes: Mapping[str, int], devices: Sequence[Any] | None = None) ->
     return jax.make_mesh(shape, AXES, devices=devices)
 
 
+def found_devices() -> list[Any]:
+    """This run's devices.
+
+    Returns:
+        The devices of the platform that JAX chooses.
+
+    Raises:
+        ValueError: where JAX is told to use a platform that it does not find.
+    """
+    try:
+        return jax.devices()
+    except (AssertionError, RuntimeError) as error:
+        asked = os.environ.get("JAX_PLATFORMS")
+        raise ValueError(
+            f"JAX finds no devices of JAX_PLATFORMS={asked!r} ({str(error) or 'no such backend'}). "
+            "Install its plugin (jax[cuda13], jax[cuda12] or jax[tpu]) and driver, or unset the variable."
+        ) from error
+
+
 def put(array: Any, *axes: Any) -> jax.Array:
     """Places a host array on the mesh in use, also while what does so is being traced.
 
@@ -47,4 +67,28 @@ def put(array: Any, *axes: Any) -> jax.Array:
     Returns:
         The global array.
     """
-    return jax.device_put(array, jax.P(*axes))
+    place = jax.P(*axes)
+    if jax.process_count() == 1 or not isinstance(array, np.ndarray):
+        return jax.device_put(array, place)
+    # device_put would compare the whole array over all processes each time; each device takes its part from here.
+    sharding = NamedSharding(jax.sharding.get_mesh(), place)
+    return jax.make_array_from_callback(array.shape, sharding, lambda index: array[index])
+
+
+def fetch(tree: Any) -> Any:
+    """Copies a tree of arrays to the host, whole, on every process.
+
+    Args:
+        tree: Arrays on the mesh in use, sharded in any way.
+
+    Returns:
+        The tree with NumPy arrays.
+    """
+    if jax.process_count() > 1:
+        tree = _on_every_device(tree)
+    return jax.device_get(tree)
+
+
+@jax.jit
+def _on_every_device(tree: Any) -> Any:
+    return jax.tree.map(lambda array: jax.sharding.reshard(array, jax.P()), tree)

@@ -21,17 +21,21 @@ RESIDUAL = "residual"
 """Positions of a row between layers: norms and sums are computed, and inputs of layers kept, in parts."""
 
 RULES: dict[str, str | tuple[str, ...] | None] = {
-    BATCH: ("data", "fsdp"),
+    BATCH: ("data", "fsdp", "expert"),
     "layers": None,
     POSITIONS: "context",
     RESIDUAL: ("context", "tensor"),
-    "embed": ("fsdp", "context"),
+    "embed": ("fsdp", "context", "expert"),
+    "expert_embed": ("fsdp", "context"),
     "heads": "tensor",
     "mlp": "tensor",
     "vocab": "tensor",
     "expert": "expert",
 }
-"""Mesh axes of each logical axis. ``embed`` is the model axis of parameters, which are gathered before use."""
+"""Mesh axes of each logical axis."""
+
+GATHERED = frozenset({"embed", "expert_embed"})
+"""The model axis of parameters, which are gathered along it before use: of all, and of those that have experts too."""
 
 LogicalAxes = Sequence[str | None]
 
@@ -126,41 +130,61 @@ def _in_memory(tree: Any, space: Any) -> Any:
 
 
 def gather_parameters(parameters: Any, axes: Any) -> Any:
-    """Gathers parameters along ``embed`` for use, keeping what ``tensor`` shards; gradients are scattered back.
+    """Gathers parameters along their model axis for use, keeping other shards; gradients are scattered back.
 
     Args:
         parameters: Nested dict of arrays.
         axes: Nested dict of the same structure with logical axes.
 
     Returns:
-        The parameters with their ``embed`` axes whole.
+        The parameters with their model axes whole.
     """
     if not has_mesh():
         return parameters
     return jax.tree.map(
-        lambda array, names: shard(array, *(None if name == "embed" else name for name in names)), parameters, axes
+        lambda array, names: shard(array, *(None if name in GATHERED else name for name in names)), parameters, axes
     )
 
 
 def validate_divisible(shapes: Any, axes: Any) -> None:
-    """Checks that every parameter divides over the mesh in use.
+    """Checks that every parameter can be cut over the mesh in use.
 
     Args:
         shapes: Nested dict of arrays or shape structs.
         axes: Nested dict of the same structure with logical axes.
 
     Raises:
-        ValueError: naming leaf, axis, size and the mesh axes it should divide by.
+        ValueError: as ``check_cut`` does.
     """
+    jax.tree_util.tree_map_with_path(
+        lambda path, leaf, names: check_cut(f"parameter {jax.tree_util.keystr(path)}", leaf.shape, names), shapes, axes
+    )
 
-    def check(path: Any, leaf: Any, names: LogicalAxes) -> None:
-        for position, (size, name) in enumerate(zip(leaf.shape, names, strict=True)):
-            if name is not None and size % shards(name):
+
+def check_cut(what: str, shape: Sequence[int], axes: LogicalAxes) -> None:
+    """Checks that an array's axes divide over the mesh in use, and that none of the mesh's axes cuts two of them.
+
+    Args:
+        what: The array, for the message.
+        shape: Its sizes.
+        axes: Its logical axes.
+
+    Raises:
+        ValueError: naming array, shape, axis, size and the mesh axes that it should divide by, or that are used twice.
+    """
+    cut_by: dict[str, int] = {}
+    for position, (size, name) in enumerate(zip(shape, axes, strict=True)):
+        here = f"config.mesh: {what} of shape {tuple(shape)} has {size} along axis {position} ({name}), "
+        for axis in () if name is None else mesh_axes(partition((name,))):
+            if axis in cut_by:
+                other = cut_by[axis]
                 raise ValueError(
-                    f"config.mesh: parameter {jax.tree_util.keystr(path)} of shape {leaf.shape} has {size} along axis "
-                    f"{position} ({name}), wanted a multiple of {shards(name)}, the devices along "
-                    f"{', '.join(mesh_axes(partition((name,))))}. "
-                    "Choose a smaller mesh axis or another model size."
+                    f"{here}which {axis} would cut as it does axis {other} ({axes[other]}), wanted every mesh axis at "
+                    "most once in an array. Give one of the two another rule."
                 )
-
-    jax.tree_util.tree_map_with_path(check, shapes, axes)
+            cut_by[axis] = position
+        if name is not None and size % shards(name):
+            raise ValueError(
+                f"{here}wanted a multiple of {shards(name)}, the devices along "
+                f"{', '.join(mesh_axes(partition((name,))))}. Choose a smaller mesh axis or another size."
+            )

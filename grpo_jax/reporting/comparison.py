@@ -2,7 +2,9 @@
 
 from collections.abc import Sequence
 
-from grpo_jax.io.run_folder import ABSENT, dotted
+from grpo_jax.config import dotted
+from grpo_jax.intervals import Estimate
+from grpo_jax.io.run_folder import ABSENT
 from grpo_jax.reporting import charts, intervals, sections
 from grpo_jax.reporting.markup import Markup, element, joined, table
 from grpo_jax.reporting.records import RunRecord
@@ -68,11 +70,11 @@ def configuration(runs: Sequence[RunRecord]) -> Markup:
     return table(("key", *(run.label for run in runs)), rows, class_="text")
 
 
-def _ends(estimate: intervals.Estimate) -> str:
+def _ends(estimate: Estimate) -> str:
     return f"{sections.percent(estimate.low)} to {sections.percent(estimate.high)}"
 
 
-def _difference(estimate: intervals.Estimate | None) -> str:
+def _difference(estimate: Estimate | None) -> str:
     if estimate is None:
         return "not comparable"
     return f"{sections.points(estimate.value)} ({100 * estimate.low:+.1f} to {100 * estimate.high:+.1f})"

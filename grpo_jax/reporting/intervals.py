@@ -1,50 +1,11 @@
 """Confidence intervals of pass rates on held-out problems."""
 
-import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-Z_95 = 1.959964
-RESAMPLES = 4000
-_CHUNK = 200
-
-
-class Estimate(NamedTuple):
-    """A number with its 95% interval.
-
-    Attributes:
-        value: The estimate.
-        low: Lower end.
-        high: Upper end.
-        problems: Problems that it stands on.
-    """
-
-    value: float
-    low: float
-    high: float
-    problems: int
-
-
-def wilson(rate: float, trials: float) -> tuple[float, float]:
-    """Wilson's score interval of a share, at 95%.
-
-    Args:
-        rate: Observed share in [0, 1].
-        trials: Independent trials, > 0; need not be whole.
-
-    Returns:
-        Both ends, in [0, 1].
-
-    Source: Wilson 1927; Brown, Cai and DasGupta 2001 on why not the normal interval.
-
-    >>> tuple(round(end, 4) for end in wilson(0.9, 10.0))
-    (0.5958, 0.9821)
-    """
-    middle = (rate + Z_95**2 / (2 * trials)) / (1 + Z_95**2 / trials)
-    half = Z_95 * math.sqrt(rate * (1 - rate) / trials + Z_95**2 / (4 * trials**2)) / (1 + Z_95**2 / trials)
-    return max(0.0, middle - half), min(1.0, middle + half)
+from grpo_jax.intervals import Estimate, bootstrap, wilson
 
 
 def pass_rate(row: Mapping[str, Any]) -> Estimate | None:
@@ -92,13 +53,9 @@ def paired_difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> Es
         return None
     difference = _rates(second) - _rates(first)
     difference = difference[~np.isnan(difference)]
-    count = len(difference)
-    if not count:
+    if not len(difference):
         return None
-    generator, shares = np.random.default_rng(0), np.full(count, 1 / count)
-    means = [generator.multinomial(count, shares, size=_CHUNK) @ difference / count for _ in range(RESAMPLES // _CHUNK)]
-    low, high = np.quantile(np.concatenate(means), [0.025, 0.975])
-    return Estimate(float(difference.mean()), float(low), float(high), count)
+    return Estimate(float(difference.mean()), *bootstrap(difference), len(difference))
 
 
 def _rates(outcomes: Mapping[str, Any]) -> np.ndarray:

@@ -4,11 +4,11 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from grpo_jax.config import dotted
+from grpo_jax.intervals import Estimate
 from grpo_jax.io.health import Alarm
-from grpo_jax.io.run_folder import dotted
 from grpo_jax.io.symptoms import SYMPTOMS
 from grpo_jax.reporting import charts, intervals
-from grpo_jax.reporting.intervals import Estimate
 from grpo_jax.reporting.markup import Markup, element, joined, table
 from grpo_jax.reporting.records import RunRecord
 

@@ -29,12 +29,14 @@ def _recorded(prompts: decoder.PromptCache, state: DecodeState) -> tuple[np.ndar
     recorded = (prompts.choice_LBPA, state.cache.choice_LBGTA)
     if recorded[1] is None:
         return None
-    prompt_LBPA, completion_LBGTA = jax.device_get(recorded)
+    prompt_LBPA, completion_LBGTA = mesh.fetch(recorded)
+    # A cache may have room for more tokens than are drawn.
+    completion_LBGTA = completion_LBGTA[:, :, :, : state.token_BGT.shape[2]]
     return np.moveaxis(prompt_LBPA, 0, 2), np.moveaxis(completion_LBGTA, 0, 3)
 
 
 class JaxEngine:
-    """Samples from the policy in this process, on the mesh in use.
+    """Samples from the policy on the mesh in use. Its processes all give it the same prompts and get the same groups.
 
     The loop comes back to the host every ``chunk_tokens`` tokens and hands out the groups that have ended, so
     their verification runs while the others are still being sampled.
@@ -149,7 +151,7 @@ class JaxEngine:
             ended = [b for b in sorted(waiting) if (finish_BG[b] != _GOES_ON).all()]
             if not ended:
                 continue
-            drawn = jax.device_get(state._replace(cache=None))
+            drawn = mesh.fetch(state._replace(cache=None))
             choices = _recorded(prompt_cache, state)
             for b in ended:
                 waiting.remove(b)
@@ -196,4 +198,4 @@ _GOES_ON = -1
 def _finish_BG(state: DecodeState, sampling: SamplingParams) -> Int[np.ndarray, "B G"]:
     """``FinishReason`` of each completion, or ``_GOES_ON``."""
     unfinished = FinishReason.LENGTH if int(state.step) == sampling.max_new_tokens else _GOES_ON
-    return np.where(np.asarray(state.done_BG), FinishReason.STOP, unfinished).astype(np.int32)
+    return np.where(mesh.fetch(state.done_BG), FinishReason.STOP, unfinished).astype(np.int32)

@@ -2,6 +2,7 @@
 
 import collections
 import concurrent.futures
+import dataclasses
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
@@ -12,6 +13,7 @@ from jaxtyping import Bool, Float
 
 from grpo_jax.data.stops import before_stop
 from grpo_jax.data.tokenizer import Tokenizer
+from grpo_jax.parallel import distributed, exchange
 from grpo_jax.records import Completion, FinishReason, Problem, Verdict
 from grpo_jax.rollout.engine import Engine, FinishedGroup, Rollout, SamplingParams, assemble
 from grpo_jax.training.recipe import Outcome
@@ -130,11 +132,13 @@ def collect(
 ) -> Collected:
     """Samples every problem and has each completion judged as soon as its group has ended.
 
+    The processes of a run share the problems out: each encodes, decodes and judges its own; all get the whole batch.
+
     Args:
         engine: Samples.
         judge: Judges, in the background.
         tokenizer: Encodes prompts and decodes completions.
-        problems: The B problems.
+        problems: The B problems, the same on every process.
         sampling: How to draw.
         key: PRNG key of this batch alone.
 
@@ -142,18 +146,33 @@ def collect(
         The batch, in the order of the problems.
     """
     started = time.perf_counter()
-    prompts = [tokenizer.encode_prompt(problem.prompt) for problem in problems]
-    finished: list[tuple[FinishedGroup, list[str], list[concurrent.futures.Future[Verdict]]]] = []
+    own = exchange.share(len(problems))
+    prompts = exchange.joined([tokenizer.encode_prompt(problems[index].prompt) for index in own])
+    groups: dict[int, FinishedGroup] = {}
+    judged: dict[int, tuple[list[str], list[concurrent.futures.Future[Verdict]]]] = {}
     for group in engine.generate(prompts, sampling=sampling, key=key):
-        completions = decoded(group, tokenizer, sampling.stop)
-        futures = [judge.submit(problems[group.index], completion) for completion in completions]
-        finished.append((group, [completion.text for completion in completions], futures))
+        groups[group.index] = group
+        if group.index in own:
+            completions = decoded(group, tokenizer, sampling.stop)
+            futures = [judge.submit(problems[group.index], completion) for completion in completions]
+            judged[group.index] = [completion.text for completion in completions], futures
     generated = time.perf_counter()
-    groups = [
-        JudgedGroup(problems[group.index], prompts[group.index], group, texts, [future.result() for future in futures])
-        for group, texts, futures in sorted(finished, key=lambda item: item[0].index)
+    texts = exchange.joined([judged[index][0] for index in own])
+    verdicts = _told([[future.result() for future in judged[index][1]] for index in own])
+    batch = [
+        JudgedGroup(problem, prompts[index], groups[index], texts[index], verdicts[index])
+        for index, problem in enumerate(problems)
     ]
-    return gathered(groups, tokenizer.pad_id, generated - started, time.perf_counter() - generated)
+    return gathered(batch, tokenizer.pad_id, generated - started, time.perf_counter() - generated)
+
+
+def _told(own: list[list[Verdict]]) -> list[list[Verdict]]:
+    """Every process's verdicts, in the order of the problems."""
+    if jax.process_count() == 1:
+        return own
+    distributed.barrier("verdicts")
+    told = exchange.joined([[dataclasses.asdict(verdict) for verdict in group] for group in own])
+    return [[Verdict(**values | {"flags": tuple(values["flags"])}) for values in group] for group in told]
 
 
 def gathered(groups: Sequence[JudgedGroup], pad_id: int, rollout_seconds: float, verify_seconds: float) -> Collected:
@@ -217,6 +236,12 @@ def decoded(group: FinishedGroup, tokenizer: Tokenizer, stops: Sequence[str]) ->
         Completion(text(token_T[:length]), int(length), FinishReason(int(finish)))
         for token_T, length, finish in zip(group.token_GT, group.length_G, group.finish_G, strict=True)
     ]
+
+
+def judge_metrics(judge: Judge) -> dict[str, float]:
+    """What is logged of the judges of all processes: their workers together, and the worst of everything else."""
+    told = exchange.everyone(dict(judge.metrics()))
+    return {name: (sum if name == "verifier/workers" else max)(row[name] for row in told) for name in told[0]}
 
 
 def group_metrics(collected: Collected, reward_names: Sequence[str]) -> dict[str, float]:

@@ -3,16 +3,18 @@
 import itertools
 import math
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 from jaxtyping import Bool
 
-from grpo_jax.records import FinishReason, Problem
+from grpo_jax.data.splits import Split
+from grpo_jax.records import Completion, FinishReason, Problem, Verdict
 from grpo_jax.rollout.engine import Engine, SamplingParams
 from grpo_jax.training import collect as collect_lib
+from grpo_jax.training import scores
 
 
 class Evaluation(NamedTuple):
@@ -40,11 +42,74 @@ class Evaluation(NamedTuple):
         }
 
 
+class Graded(NamedTuple):
+    """One problem with its judged completions, whoever wrote them.
+
+    Attributes:
+        problem: The problem.
+        completions: Its completions.
+        verdicts: What the judge says of each.
+    """
+
+    problem: Problem
+    completions: list[Completion]
+    verdicts: list[Verdict]
+
+
+def run_keys(seed: int) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """The PRNG keys of a run's first weights, its rollouts and its evaluations."""
+    first, rollout, evaluation = jax.random.split(jax.random.key(seed), 3)
+    return first, rollout, evaluation
+
+
+def evaluation_key(seed: int, split: Split) -> jax.Array:
+    """The PRNG key with which a run of this seed evaluates on a split, at every step the same."""
+    return jax.random.fold_in(run_keys(seed)[2], ("validation", "test", "train").index(split))
+
+
+def grade(
+    finished: Iterable[tuple[int, list[Completion]]], judge: collect_lib.Judge, problems: Sequence[Problem]
+) -> list[Graded]:
+    """Has completions judged as they come.
+
+    Args:
+        finished: Numbers of problems with their completions, in any order.
+        judge: Judges, in the background.
+        problems: The problems.
+
+    Returns:
+        The judged completions in the order of the problems.
+    """
+    submitted = [
+        (index, completions, [judge.submit(problems[index], completion) for completion in completions])
+        for index, completions in finished
+    ]
+    return [
+        Graded(problems[index], completions, [future.result() for future in futures])
+        for index, completions, futures in sorted(submitted, key=lambda item: item[0])
+    ]
+
+
+def graded(collected: collect_lib.Collected) -> list[Graded]:
+    """The judged completions of a batch, problem by problem."""
+    lengths, finishes = collected.rollout.length_BG.tolist(), collected.rollout.finish_BG.tolist()
+    return [
+        Graded(
+            group.problem,
+            [
+                Completion(text, length, FinishReason(finish))
+                for text, length, finish in zip(group.texts, lengths[row], finishes[row], strict=True)
+            ],
+            group.verdicts,
+        )
+        for row, group in enumerate(collected.groups)
+    ]
+
+
 def pass_at_k(correct_BG: Bool[np.ndarray, "B G"], valid_BG: Bool[np.ndarray, "B G"], k: int) -> float:
     """Unbiased estimate of the chance that at least one of k samples is right.
 
-    1 - C(n - c, k) / C(n, k) for c right ones among n judged samples of a problem, averaged over the problems with at
-    least k judged samples; NaN if there is none.
+    The mean of ``scores.pass_at_k_of`` over the problems with at least k judged samples; NaN if there is none.
 
     Args:
         correct_BG: Whether each sample is right.
@@ -54,8 +119,6 @@ def pass_at_k(correct_BG: Bool[np.ndarray, "B G"], valid_BG: Bool[np.ndarray, "B
     Returns:
         The mean estimate.
 
-    Source: Chen et al. 2021 (HumanEval), equation 1.
-
     >>> pass_at_k(np.array([[True, False]]), np.array([[True, True]]), 1)
     0.5
     """
@@ -63,7 +126,7 @@ def pass_at_k(correct_BG: Bool[np.ndarray, "B G"], valid_BG: Bool[np.ndarray, "B
     for correct_G, valid_G in zip(correct_BG, valid_BG, strict=True):
         n, right = int(valid_G.sum()), int((correct_G & valid_G).sum())
         if n >= k:
-            estimates.append(1 - math.comb(n - right, k) / math.comb(n, k))
+            estimates.append(scores.pass_at_k_of(right, n, k))
     return float(np.mean(estimates)) if estimates else math.nan
 
 

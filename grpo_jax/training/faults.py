@@ -1,11 +1,15 @@
 """Deliberate faults for tests of recovery, read from one environment variable.
 
 ``GRPO_JAX_FAULT=phase:step:action`` acts when the named phase of the named step is reached: ``kill`` ends the process
-as ``kill -9`` does, ``stop`` asks it to end as SIGTERM does, ``raise`` raises.
+as ``kill -9`` does, ``stop`` asks it to end as SIGTERM does, ``hang`` does nothing for ever, ``raise`` raises. With
+``:process`` behind it, only that process of a run acts.
 """
 
 import os
 import signal
+import time
+
+import jax
 
 VARIABLE = "GRPO_JAX_FAULT"
 
@@ -24,11 +28,13 @@ def point(phase: str, step: int) -> None:
     wanted = os.environ.get(VARIABLE)
     if not wanted:
         return
-    wanted_phase, wanted_step, action = wanted.split(":")
-    if (phase, step) != (wanted_phase, int(wanted_step)):
+    wanted_phase, wanted_step, action, *process = wanted.split(":")
+    if (phase, step) != (wanted_phase, int(wanted_step)) or process not in ([], [str(jax.process_index())]):
         return
+    while action == "hang":
+        time.sleep(1)
     if action == "raise":
         raise RuntimeError(f"{VARIABLE}={wanted}")
     if action not in ("kill", "stop"):
-        raise ValueError(f"{VARIABLE}: got action {action!r}, wanted kill, stop or raise")
+        raise ValueError(f"{VARIABLE}: got action {action!r}, wanted kill, stop, hang or raise")
     os.kill(os.getpid(), signal.SIGKILL if action == "kill" else signal.SIGTERM)

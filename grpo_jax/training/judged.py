@@ -88,7 +88,7 @@ def judged_batch(rollout: Rollout, outcome: Outcome, algorithm: AlgorithmConfig)
         ValueError: if experts are to be replayed that the engine did not record.
     """
     width = min(rollout.token_BGT.shape[2], length_bucket(int(rollout.length_BG.max()), SMALLEST_LENGTH_BUCKET_TOKENS))
-    penalty_BG, valid_BG = np.zeros_like(outcome.reward_BG), outcome.valid_BG
+    penalty_BG, valid_BG = np.zeros(outcome.reward_BG.shape, np.float32), outcome.valid_BG
     if algorithm.repetition_weight > 0:
         penalty_BG = -repetition_penalty(
             rollout.token_BGT,

@@ -5,20 +5,23 @@ import dataclasses
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from types import FrameType
 from typing import Any, Literal, NamedTuple
 
-from grpo_jax.config import ConfigError
+from grpo_jax.config import ConfigError, RunConfig
 from grpo_jax.data.curriculum import CurriculumLoader
 from grpo_jax.data.loader import DemonstrationLoader, PromptLoader
 from grpo_jax.io.checkpoint import Checkpoints, NoUsableCheckpoint
 from grpo_jax.io.display import Display
-from grpo_jax.io.metrics import MetricsWriter, SamplesWriter, read_metrics
+from grpo_jax.io.health import Monitor
+from grpo_jax.io.metrics import Kind, MetricsWriter, SamplesWriter, read_metrics
 from grpo_jax.io.run_folder import RunFolder
 from grpo_jax.models.spec import ModelSpec
+from grpo_jax.parallel import distributed, exchange
 from grpo_jax.training import faults
 from grpo_jax.training.recipe import Recipe, State, abstract_state
+from grpo_jax.training.watchdog import Watchdog
 
 
 class Stopped(Exception):  # noqa: N818
@@ -77,19 +80,25 @@ class Phase(NamedTuple):
 class Run:
     """The records of a run and its place in them."""
 
-    def __init__(self, folder: RunFolder, display: Display, spec: ModelSpec, keep_checkpoints: int) -> None:
+    def __init__(
+        self, folder: RunFolder, display: Display, watchdog: Watchdog, spec: ModelSpec, config: RunConfig
+    ) -> None:
         """Opens the records.
 
         Args:
             folder: Where they go.
             display: Shows progress.
+            watchdog: Expects it.
             spec: The policy's spec.
-            keep_checkpoints: How many of a phase's newest checkpoints stay.
+            config: Its ``checkpoint.keep`` and ``health`` are used.
         """
-        self.folder, self.display = folder, display
-        self.metrics, self.samples = MetricsWriter(folder.metrics), SamplesWriter(folder.samples)
+        self.folder, self.display, self.watchdog = folder, display, watchdog
+        writes = exchange.is_first()
+        self.metrics = MetricsWriter(folder.metrics if writes else None)
+        self.samples = SamplesWriter(folder.samples if writes else None)
         self.progress = Progress()
-        self._spec, self._keep = spec, keep_checkpoints
+        self._spec, self._config = spec, config
+        self._monitor: Monitor | None = None
         self._started = time.perf_counter()
         self._stop_requested = False
         self._stop_error: Exception | None = None
@@ -119,8 +128,8 @@ class Run:
             ConfigError: if more steps are done already than the phase has.
             Exception: what ``stop`` was given, with the state saved.
         """
-        checkpoints = Checkpoints(self.folder.checkpoints / phase.name, self._keep)
-        with contextlib.closing(checkpoints):
+        checkpoints = Checkpoints(self.folder.checkpoints / phase.name, self._config.checkpoint.keep)
+        with contextlib.closing(checkpoints), distributed.leaving_at_once():
             step, state = self._restore(checkpoints, phase)
             if step > phase.steps:
                 raise ConfigError(
@@ -128,7 +137,7 @@ class Run:
                     "Choose another --workdir to start a new run."
                 )
             if state is None:
-                self._require_nothing_lost(phase)
+                exchange.on_first(lambda: self._require_nothing_lost(phase))
                 state = phase.begin()
                 self._save(checkpoints, phase, 0, state)
             if step < phase.steps:
@@ -136,12 +145,14 @@ class Run:
             while step < phase.steps:
                 step += 1
                 state = phase.step(phase, state, step)
-                stopping = self._stop_requested or self._stop_error is not None
-                if step % phase.save_every_steps == 0 or step == phase.steps or stopping:
+                # One process may have been asked to stop, but all stop after the same step.
+                stopping = exchange.any_process(self._stop_requested)
+                due = step % phase.save_every_steps == 0 or step == phase.steps
+                if due or stopping or self._stop_error is not None:
                     self._save(checkpoints, phase, step, state)
                 if self._stop_error is not None:
                     raise self._stop_error
-                if self._stop_requested:
+                if stopping:
                     raise Stopped(
                         f"stopped after step {step} of {phase.name}; the same command with "
                         f"--workdir {self.folder.path} goes on from there"
@@ -151,6 +162,27 @@ class Run:
     def stop(self, error: Exception) -> None:
         """Ends the run after this step: the state is saved, then the error is raised."""
         self._stop_error = error
+
+    def record(self, kind: Kind, step: int, row: Mapping[str, Any]) -> None:
+        """Writes a row of metrics, and says what it shows to be wrong.
+
+        Args:
+            kind: The phase or the evaluation that the row belongs to.
+            step: See ``MetricsWriter.write``.
+            row: Metrics by name.
+        """
+        if not exchange.is_first():
+            self.metrics.write(kind, step, row)
+            return
+        if self._monitor is None:
+            # Only now has a resumed run dropped what was written after its checkpoint.
+            self._monitor = Monitor(self._config.health, read_metrics(self.folder.metrics))
+        come, gone = self._monitor.observe({"kind": kind, "step": step, **row})
+        self.metrics.write(kind, step, {**row, **self._monitor.metrics()})
+        for alarm in come:
+            self.display.warn(f"step {step}: {alarm.words} {alarm.symptom.remedy}")
+        for alarm in gone:
+            self.display.note(f"step {step}: over: {alarm.symptom.title.lower()}, since step {alarm.first_step}")
 
     def discard_unsaved_rows(self) -> None:
         """Drops what an earlier start wrote after its last checkpoint, or before its first."""
@@ -187,6 +219,8 @@ class Run:
             )
 
     def _restore(self, checkpoints: Checkpoints, phase: Phase) -> tuple[int, State | None]:
+        self.watchdog.beat("start")
+        distributed.barrier(f"restore {phase.name}")
         restored = checkpoints.restore(abstract_state(phase.recipe, self._spec))
         if restored is None:
             return 0, None
@@ -201,5 +235,7 @@ class Run:
         self.progress.metrics_rows, self.progress.samples_rows = self.metrics.rows, self.samples.rows
         self.progress.loader = phase.loader.get_state()
         self.progress.seconds = self.seconds
+        self.watchdog.beat("save")
+        distributed.barrier(f"save step {step} of {phase.name}")
         checkpoints.save(step, state, dataclasses.asdict(self.progress))
         faults.point("save", step)

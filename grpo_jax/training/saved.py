@@ -13,13 +13,14 @@ from grpo_jax.config import RunConfig, from_nested
 from grpo_jax.data.tokenizer import build_tokenizer
 from grpo_jax.io.checkpoint import Checkpoints
 from grpo_jax.io.run_folder import RunFolder
-from grpo_jax.models.adapters import merged
+from grpo_jax.models import adapters, decoder
 from grpo_jax.models.architecture import published_config
 from grpo_jax.models.huggingface import leaf_sources, published_tensors, spec_from_huggingface
 from grpo_jax.models.parameters import Parameters
 from grpo_jax.models.safetensors import CONFIG, INDEX, SINGLE, read_config
 from grpo_jax.models.spec import ModelSpec
 from grpo_jax.models.weights import PublishedTensors, check_names, load_params
+from grpo_jax.parallel import rules
 from grpo_jax.training import cold_start
 from grpo_jax.training.published import open_policy, open_published
 from grpo_jax.training.recipe import abstract_params
@@ -60,7 +61,7 @@ class SavedModel(NamedTuple):
     def published(self) -> Iterator[tuple[str, np.ndarray]]:
         """Its tensors under their published names, one after the other; adapters have become part of them."""
         if self.tensors is None:
-            yield from published_tensors(merged(self.load(), self.spec), self.spec)
+            yield from published_tensors(adapters.merged(self.load(), self.spec), self.spec)
             return
         sources = leaf_sources(self.spec)
         check_names(self.tensors, self.spec, sources)
@@ -101,6 +102,17 @@ def open_saved(source: Path) -> SavedModel:
         params = _restored(source / CONVERTED, abstract_params(spec))[1]
         return SavedModel(str(source), config, spec, str(source), params=params)
     return SavedModel(str(source), config, spec, str(source), open_published(source).tensors)
+
+
+def placed(params: Parameters, spec: ModelSpec) -> Parameters:
+    """Parameters where a run of the mesh in use has them: those that were restored are whole on each device."""
+    mesh = jax.sharding.get_mesh()
+    axes = decoder.logical_axes(spec)
+    if adapters.ADAPTERS in params:
+        axes = adapters.attached(axes, adapters.logical_axes(spec))
+    return jax.tree.map(
+        lambda leaf, names: jax.device_put(leaf, NamedSharding(mesh, rules.partition(names))), params, axes
+    )
 
 
 def _open_run(folder: Path, values: dict[str, Any]) -> SavedModel:

@@ -1,13 +1,17 @@
 """From a configuration to checked parts of a run, before anything is compiled."""
 
 import dataclasses
+import importlib.metadata
 import logging
+import zlib
+from typing import Any
 
 import jax
 
-from grpo_jax.config import ConfigError, RunConfig
+import grpo_jax
+from grpo_jax.config import ConfigError, RunConfig, dotted, to_nested
 from grpo_jax.data.files import listed_error
-from grpo_jax.data.loader import DemonstrationLoader
+from grpo_jax.data.loader import DemonstrationLoader, content_digest
 from grpo_jax.data.splits import SPLITS
 from grpo_jax.data.stops import stop_table
 from grpo_jax.data.tasks import Task, build_task, check_prompt_lengths, without
@@ -61,21 +65,59 @@ def build(config: RunConfig) -> Parts:
     """
     config.validate()
     try:
-        tokenizer = build_tokenizer(config.data.tokenizer, chat=config.data.chat)
-        task = check_prompt_lengths(build_task(config.data, config.cold_start), tokenizer, config.data)
-        task = check_references(task, config)
+        tokenizer, task = open_problems(config)
         published, spec = open_policy(config.model, tokenizer.vocab_size)
         mesh = mesh_lib.make_mesh(dataclasses.asdict(config.mesh))
         with jax.set_mesh(mesh):
             check_batches(config)
             experts.check(config, spec)
             recipe_lib.abstract_params(spec)
-        _check_stops(config, tokenizer, spec.vocab_size)
+        check_stops(config, tokenizer, spec.vocab_size)
         if config.cold_start.steps > 0:
             next(demonstrations(config, task, tokenizer))
     except (ValueError, OSError) as error:
         raise ConfigError(str(error)) from error
     return Parts(config, mesh, tokenizer, task, spec, published)
+
+
+def facts(parts: Parts) -> dict[str, Any]:
+    """What must be the same in all processes of a run, as JSON values by name.
+
+    Args:
+        parts: From ``build``.
+
+    Returns:
+        Every key of the configuration, digests of problems, tokenizer and published tensors, and versions.
+    """
+    digest = lambda value: zlib.crc32(repr(value).encode())  # noqa: E731
+    config = {f"config.{key}": value for key, value in dotted(to_nested(parts.config)).items()}
+    problems = {f"{split} problems": content_digest(parts.task.problems(split)) for split in SPLITS}
+    tokenizer = parts.tokenizer
+    samples = [tokenizer.encode_prompt(problem.prompt) for problem in parts.task.problems("train")[:TRIED_PROBLEMS]]
+    found = {"tokenizer": digest((tokenizer.vocab_size, tokenizer.eos_ids, tokenizer.pad_id, samples))}
+    if parts.published is not None:
+        shapes = sorted(parts.published.tensors.shapes.items())
+        found["published model"] = digest((parts.published.config, shapes))
+    versions = {name: importlib.metadata.version(name) for name in ("jax", "jaxlib", "numpy", "optax")}
+    return config | problems | found | versions | {"grpo_jax": grpo_jax.__version__}
+
+
+def open_problems(config: RunConfig, *, whole: bool = False) -> tuple[Tokenizer, Task]:
+    """Reads the problems of a configuration, and checks that their prompts fit and their references can be judged.
+
+    Args:
+        config: The validated run.
+        whole: Every problem of a file is in every split.
+
+    Returns:
+        The tokenizer and the task.
+
+    Raises:
+        ConfigError: for files, rows and prompts that cannot be used.
+    """
+    tokenizer = build_tokenizer(config.data.tokenizer, chat=config.data.chat)
+    task = build_task(config.data, config.cold_start, whole=whole)
+    return tokenizer, check_references(check_prompt_lengths(task, tokenizer, config.data), config)
 
 
 def check_references(task: Task, config: RunConfig) -> Task:
@@ -117,7 +159,17 @@ def demonstrations(config: RunConfig, task: Task, tokenizer: Tokenizer) -> Demon
     return DemonstrationLoader(task, tokenizer, config.cold_start.batch_size, config.seed, row_tokens)
 
 
-def _check_stops(config: RunConfig, tokenizer: Tokenizer, vocab_size: int) -> None:
+def check_stops(config: RunConfig, tokenizer: Tokenizer, vocab_size: int) -> None:
+    """Refuses stop texts that could never be found.
+
+    Args:
+        config: Its ``rollout.stop`` is used.
+        tokenizer: The policy's.
+        vocab_size: Ids that the policy can sample.
+
+    Raises:
+        ConfigError: naming the text.
+    """
     try:
         stop_table(tokenizer, config.rollout.stop, vocab_size)
     except ValueError as error:
@@ -143,6 +195,6 @@ def check_batches(config: RunConfig) -> None:
     for path, size in sizes.items():
         if size % shards:
             raise ConfigError(
-                f"config.{path}: got {size}, wanted a multiple of {shards}, the devices along data and fsdp. "
-                "Change it, or config.mesh."
+                f"config.{path}: got {size}, wanted a multiple of {shards}, the devices along "
+                f"{', '.join(rules.mesh_axes(rules.partition((rules.BATCH,))))}. Change it, or config.mesh."
             )

@@ -12,11 +12,10 @@ from grpo_jax.data.curriculum import CurriculumLoader
 from grpo_jax.data.loader import PromptLoader
 from grpo_jax.data.splits import Split
 from grpo_jax.io.display import Display
-from grpo_jax.io.health import Monitor
-from grpo_jax.io.metrics import Kind, read_metrics
 from grpo_jax.io.resources import memory_metrics
 from grpo_jax.io.run_folder import RunFolder
 from grpo_jax.models.decoder import Parameters
+from grpo_jax.parallel import distributed
 from grpo_jax.records import Problem
 from grpo_jax.rollout.engine import Engine, SamplingParams, sampling_params
 from grpo_jax.rollout.prefixes import prefix_metrics
@@ -26,6 +25,7 @@ from grpo_jax.training import collect as collect_lib
 from grpo_jax.training.loop import Phase, Run
 from grpo_jax.training.published import initial_params
 from grpo_jax.training.recipe import Recipe, State
+from grpo_jax.training.watchdog import Watchdog, WatchedEngine, WatchedJudge
 
 RECIPES = {"grpo": grpo.make_recipe, "ppo": ppo.make_recipe}
 
@@ -43,7 +43,13 @@ class Trainer:
     """One run on the mesh in use."""
 
     def __init__(
-        self, parts: setup.Parts, folder: RunFolder, engine: Engine, judge: collect_lib.Judge, display: Display
+        self,
+        parts: setup.Parts,
+        folder: RunFolder,
+        engine: Engine,
+        judge: collect_lib.Judge,
+        display: Display,
+        watchdog: Watchdog,
     ) -> None:
         """Opens the run's records.
 
@@ -53,12 +59,13 @@ class Trainer:
             engine: Samples.
             judge: Judges completions in the background.
             display: Shows progress.
+            watchdog: Expects it.
         """
         self.parts, self.config = parts, parts.config
-        self.run = Run(folder, display, parts.spec, parts.config.checkpoint.keep)
-        self._engine, self._judge, self._display = engine, judge, display
-        self._monitor: Monitor | None = None
-        self._init_key, self._rollout_key, self._evaluation_key = jax.random.split(jax.random.key(self.config.seed), 3)
+        self.run = Run(folder, display, watchdog, parts.spec, parts.config)
+        self._engine, self._judge = WatchedEngine(engine, watchdog), WatchedJudge(judge, watchdog)
+        self._display, self._watchdog = display, watchdog
+        self._init_key, self._rollout_key = evaluation.run_keys(self.config.seed)[:2]
 
     def train(self) -> State:
         """Does what is not done yet of the run.
@@ -124,6 +131,7 @@ class Trainer:
     def _cold_start_step(self, phase: Phase, state: State, step: int) -> State:
         faults.point("cold_start", step)
         started = time.perf_counter()
+        self._watchdog.beat("update")
         batch, metrics = phase.recipe.prepare(state, next(phase.loader))
         state, updated = phase.recipe.update(state, batch)
         row = _floats(metrics | updated) | {"step_time": time.perf_counter() - started}
@@ -133,6 +141,7 @@ class Trainer:
         return state
 
     def _step(self, phase: Phase, state: State, step: int) -> State:
+        self._watchdog.beat("rollout")
         started = time.perf_counter()
         self._engine.sync(state.params, step - 1)
         faults.point("rollout", step)
@@ -146,12 +155,14 @@ class Trainer:
         )
         if isinstance(loader, CurriculumLoader):
             loader.record(drawn.problems, drawn.correct_BG, drawn.valid_BG, step=step)
+        self._watchdog.beat("update")
         begun = time.perf_counter()
         outcome = collected.outcome(self.config.verifier.rewards)
         batch, metrics = phase.recipe.prepare(state, collected.rollout, outcome, step)
         jax.block_until_ready(batch)
         prepared = time.perf_counter()
         for _ in range(self.config.algorithm.passes_per_batch):
+            self._watchdog.beat("update")
             state, updated = phase.recipe.update(state, batch)
             metrics |= updated
         row: dict[str, Any] = (
@@ -176,7 +187,7 @@ class Trainer:
             row["verifier/commonest_fault"] = drawn.commonest_fault
         # With one update per batch every ratio is 1, so the loss is the mean advantage: 0, and nothing to watch.
         self._display.step(step, {name: value for name, value in row.items() if name != "loss"})
-        self._record("train", step, row)
+        self.run.record("train", step, row)
         self._watch_nonfinite(row)
         if step % self.config.evaluation.every_steps == 0 or step == self.config.steps:
             self._validate(state, step)
@@ -205,7 +216,7 @@ class Trainer:
                 max_period=LONGEST_LOOP_PERIOD_TOKENS,
             ),
             **prefix_metrics(rollout.token_BGT, rollout.length_BG),
-            **self._judge.metrics(),
+            **collect_lib.judge_metrics(self._judge),
             **(loader.metrics() if isinstance(loader, CurriculumLoader) else {}),
         }
 
@@ -224,24 +235,25 @@ class Trainer:
 
     def _evaluate(self, state: State, step: int, split: Split, samples_per_problem: int) -> float | None:
         faults.point("evaluation", step)
+        self._watchdog.beat("rollout")
+        distributed.barrier(f"evaluation at step {step}")
         started = time.perf_counter()
         self._engine.sync(state.params, step)
-        # The same noise at every step: two evaluations differ by the policy alone.
-        key = jax.random.fold_in(self._evaluation_key, ("validation", "test").index(split))
         result = evaluation.evaluate(
             self._engine,
             self._judge,
             self.parts.tokenizer,
             self.parts.task.problems(split),
             sampling=self.sampling(samples_per_problem),
-            key=key,
+            # The same noise at every step: two evaluations differ by the policy alone.
+            key=evaluation.evaluation_key(self.config.seed, split),
         )
         row = result.metrics | {
             "split": split,
             "seconds/evaluation": time.perf_counter() - started,
             "outcomes": result.outcomes,
         }
-        self._record("evaluation", step, row)
+        self.run.record("evaluation", step, row)
         for sample in evaluation.samples(result.collected, self.config.evaluation.logged_samples):
             self.run.samples.write(step, {"split": split, **sample})
         errors, rate = result.metrics["eval/errors"], result.metrics["eval/pass_at_1"]
@@ -251,18 +263,6 @@ class Trainer:
                 f"pass@1; most often: {result.collected.commonest_fault}"
             )
         return rate if math.isfinite(rate) else None
-
-    def _record(self, kind: Kind, step: int, row: Mapping[str, Any]) -> None:
-        """Writes a row of metrics, and says what it shows to be wrong."""
-        if self._monitor is None:
-            # Only now has a resumed run dropped what was written after its checkpoint.
-            self._monitor = Monitor(self.config.health, read_metrics(self.run.folder.metrics))
-        come, gone = self._monitor.observe({"kind": kind, "step": step, **row})
-        self.run.metrics.write(kind, step, {**row, **self._monitor.metrics()})
-        for alarm in come:
-            self._display.warn(f"step {step}: {alarm.words} {alarm.symptom.remedy}")
-        for alarm in gone:
-            self._display.note(f"step {step}: over: {alarm.symptom.title.lower()}, since step {alarm.first_step}")
 
     def _watch_nonfinite(self, row: Mapping[str, float]) -> None:
         progress, limit = self.run.progress, self.config.algorithm.max_nonfinite_steps

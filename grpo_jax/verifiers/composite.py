@@ -8,8 +8,10 @@ from grpo_jax.config import RewardName, VerifierConfig
 from grpo_jax.records import Completion, Problem, Verdict
 from grpo_jax.verifiers.base import ChecksReferences, NeedsStart, Verifier
 from grpo_jax.verifiers.countdown import CountdownVerifier
+from grpo_jax.verifiers.environment import EnvironmentVerifier
 from grpo_jax.verifiers.format import FormatVerifier
 from grpo_jax.verifiers.function import FunctionVerifier
+from grpo_jax.verifiers.gym import GymVerifier
 from grpo_jax.verifiers.mathematics.verifier import MathematicsVerifier
 from grpo_jax.verifiers.numeric import NumericVerifier
 from grpo_jax.verifiers.proof.verifier import ProofVerifier
@@ -19,6 +21,11 @@ from grpo_jax.verifiers.sandboxed import code_verifier, lint_verifier
 def _function(config: VerifierConfig) -> Verifier:
     assert config.function is not None, "a validated configuration names it"
     return FunctionVerifier(config.function)
+
+
+def _environment(config: VerifierConfig) -> Verifier:
+    assert config.environment is not None, "a validated configuration names it"
+    return EnvironmentVerifier(config.environment)
 
 
 class WeightedSum:
@@ -136,7 +143,7 @@ class PerProblem:
 
     def _naming_fault(self, problem: Problem) -> str:
         name = problem.extra.get(self._config.column)
-        known = [other for other in VERIFIERS if other != "per_problem"]
+        known = [other for other in VERIFIERS if other not in _NOT_BY_COLUMN]
         if name not in known:
             return (
                 f"column {self._config.column!r} of problem {problem.identifier!r} holds {name!r}, wanted one of "
@@ -155,6 +162,9 @@ class PerProblem:
         return self._made[name]
 
 
+_NOT_BY_COLUMN = ("per_problem", "reasoning_gym", "environment")
+"""The last two judge the problems of their own task alone."""
+
 VERIFIERS: Mapping[RewardName, Callable[[VerifierConfig], Verifier]] = {
     "numeric": lambda config: NumericVerifier(config.numeric.extraction),
     "math": lambda config: MathematicsVerifier(config.math),
@@ -165,6 +175,8 @@ VERIFIERS: Mapping[RewardName, Callable[[VerifierConfig], Verifier]] = {
     "format": lambda _: FormatVerifier(),
     "function": _function,
     "per_problem": PerProblem,
+    "reasoning_gym": lambda _: GymVerifier(),
+    "environment": _environment,
 }
 """How each reward is made of the verifier's section."""
 

@@ -15,7 +15,7 @@ PACKAGE = ROOT / "grpo_jax"
 SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]
 ENTRY_POINTS = {"train", "evaluate", "sample", "memory", "cost", "convert", "verify"}
 ENGINES = {"grpo_jax.rollout.jax_engine", "grpo_jax.rollout.http_engine", "grpo_jax.rollout.scripted_engine"}
-JAX_FREE = ("boxes", "config", "data", "records", "verifiers")
+JAX_FREE = ("boxes", "config", "data", "foreign", "intervals", "records", "verifiers")
 
 
 def module_name(path: pathlib.Path) -> str:

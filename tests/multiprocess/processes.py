@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -13,12 +12,22 @@ from typing import Any
 
 import jax
 
+from grpo_jax.config import WatchdogConfig
+from grpo_jax.parallel import distributed
+from launch.local_multiprocess import free_port
+
+BARRIER_SECONDS = 5
 REPOSITORY = Path(__file__).resolve().parents[2]
 GROUP = "GRPO_JAX_TEST_GROUP"
 
 
 def run(
-    module: str, *arguments: str, processes: int = 2, devices_each: int = 2, limit_seconds: float = 240
+    module: str,
+    *arguments: str,
+    processes: int = 2,
+    devices_each: int = 2,
+    limit_seconds: float = 240,
+    by_slurm: bool = False,
 ) -> list[Any]:
     """Runs ``python -m module arguments`` once per process and returns what each handed to ``report``.
 
@@ -28,6 +37,7 @@ def run(
         processes: Processes.
         devices_each: CPU devices in each.
         limit_seconds: Wall time after which all are killed.
+        by_slurm: The processes find each other by the variables that Slurm would set.
 
     Returns:
         One value per process, in order.
@@ -37,7 +47,8 @@ def run(
     """
     with tempfile.TemporaryDirectory() as folder:
         shared = {
-            "coordinator": f"localhost:{_free_port()}",
+            "coordinator": f"localhost:{free_port()}",
+            "by_slurm": by_slurm,
             "processes": processes,
             "devices": devices_each,
             "folder": folder,
@@ -60,14 +71,15 @@ def join() -> None:
     group = json.loads(os.environ[GROUP])
     jax.config.update("jax_platforms", "cpu")
     jax.config.update("jax_num_cpu_devices", group["devices"])
-    jax.config.update("jax_cpu_collectives_implementation", "gloo")
-    jax.distributed.initialize(
-        group["coordinator"],
-        group["processes"],
-        group["number"],
-        cluster_detection_method="deactivate",
-        heartbeat_timeout_seconds=20,
-        shutdown_timeout_seconds=20,
+    config = WatchdogConfig(connect_seconds=60, heartbeat_seconds=20, barrier_seconds=BARRIER_SECONDS)
+    if group["by_slurm"]:
+        distributed.start(config, detect=True)
+        return
+    distributed.start(
+        config,
+        coordinator_address=group["coordinator"],
+        num_processes=group["processes"],
+        process_id=group["number"],
     )
 
 
@@ -82,7 +94,7 @@ def _start(command: list[str], group: dict[str, Any]) -> subprocess.Popen[bytes]
         return subprocess.Popen(
             [sys.executable, "-m", *command],
             cwd=REPOSITORY,
-            env=os.environ | {GROUP: json.dumps(group)},
+            env=os.environ | {GROUP: json.dumps(group)} | (_slurm(group) if group["by_slurm"] else {}),
             stdout=log,
             stderr=subprocess.STDOUT,
             start_new_session=True,
@@ -102,7 +114,12 @@ def _wait(group: list[subprocess.Popen[bytes]], expires: float) -> str:
     return f"process {failed[0]} ended with {group[failed[0]].returncode}" if failed else ""
 
 
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        return free.getsockname()[1]
+def _slurm(group: dict[str, Any]) -> dict[str, str]:
+    # The port that a job number stands for is 61440 and what is left of it by 4096.
+    return {
+        "SLURM_JOB_ID": group["coordinator"].partition(":")[2],
+        "SLURM_STEP_NODELIST": "localhost",
+        "SLURM_NTASKS": str(group["processes"]),
+        "SLURM_PROCID": str(group["number"]),
+        "SLURM_LOCALID": str(group["number"]),
+    }

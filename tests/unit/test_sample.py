@@ -15,6 +15,7 @@ from grpo_jax.parallel.mesh import AXES, make_mesh
 from grpo_jax.rollout.engine import SamplingParams
 from grpo_jax.rollout.jax_engine import JaxEngine
 from grpo_jax.training.collect import decoded
+from grpo_jax.training.saved import open_saved
 from tests.unit.models import test_models_gguf
 from tests.unit.test_convert import MODEL, VALUES, load, run_folder
 
@@ -160,8 +161,63 @@ def test_command_lines_that_cannot_work_are_refused(command, run, arguments, mes
 
 def test_model_and_prompt_are_needed(monkeypatch):
     monkeypatch.setattr(sys, "argv", ["sample", "--model=x"])
-    with pytest.raises(ValueError, match=r"wanted both --model MODEL and --prompt TEXT"):
+    with pytest.raises(ValueError, match=r"wanted --model MODEL and --prompt TEXT, or --chat for a conversation"):
         sample.main()
+
+
+@pytest.fixture
+def conversation(monkeypatch, capsys):
+    def run_it(model, lines, *arguments):
+        monkeypatch.setattr(sys, "argv", ["sample", f"--model={model}", "--chat", *arguments])
+        monkeypatch.setattr(sys, "stdin", io.StringIO(lines))
+        assert sample.main() == 0
+        captured = capsys.readouterr()
+        return captured.out, captured.err
+
+    return run_it
+
+
+def test_a_conversation_is_remembered_until_it_is_cleared(conversation, command, chatty):
+    greedy = ["--temperature=0", "--max_new_tokens=8", "--system=S"]
+    text, remarks = conversation(chatty, "Hi\n\n  Ho \n/clear\nHi\n/exit\nnever read\n", *greedy)
+    alone = ["--temperature=0", "--max_new_tokens=8"]
+    first = command(chatty, *alone, prompt="<bos><system>S\n<user>Hi\n<assistant>")[0]
+    assert text.startswith(first)
+    said = first.removesuffix("\n")
+    second = command(chatty, *alone, prompt=f"<bos><system>S\n<user>Hi\n<assistant>{said}\n<user>Ho\n<assistant>")[0]
+    assert text == first + second + first
+    assert remarks.count("\n") == 1, "only what was loaded is remarked on"
+
+
+def test_a_conversation_that_outgrows_the_context_can_be_cleared(conversation, chatty):
+    text, remarks = conversation(chatty, f"Hi\n{'x' * 120}\n/clear\nHi\n", "--temperature=0", "--max_new_tokens=8")
+    assert "of the model's context of " in remarks
+    assert "/clear forgets what was said" in remarks
+    answers = len(text) // 2
+    assert text[:answers] == text[answers:]
+
+
+def test_each_turn_has_noise_of_its_own_and_a_conversation_goes_one_way(conversation, chatty):
+    text, _ = conversation(chatty, "Hi\n/clear\nHi\n", "--max_new_tokens=12")
+    assert len(text) < 2 or text[: len(text) // 2] != text[len(text) // 2 :]
+    with pytest.raises(ValueError, match=r"--num: got 2, wanted 1 without --prompt"):
+        conversation(chatty, "Hi\n", "--num=2")
+
+
+def test_pieces_are_shown_as_they_come_and_never_taken_back(chatty):
+    """Bytes are cut anywhere, also inside a character, and a stop's beginning is held back."""
+    with jax.set_mesh(make_mesh(dict.fromkeys(AXES, 1), jax.devices()[:1])):
+        model = open_saved(chatty)
+        tokenizer = build_tokenizer(model.tokenizer)
+        sampler = sample.Sampler(model, tokenizer, "float32", 1)
+        for seed, stops in ((0, ()), (1, ()), (2, ("e", "ab"))):
+            pieces = []
+            sampling = SamplingParams(1, 40, 1.0, 0, 1.0, stops)
+            prompt = tokenizer.encode_prompt("é")
+            completion = sampler.stream(prompt, sampling, jax.random.key(seed), pieces.append)
+            [whole] = sampler.complete(prompt, sampling, jax.random.key(seed))
+            assert "".join(pieces) == completion.text == whole.text
+            assert len(pieces) > 1
 
 
 def test_the_command(published):

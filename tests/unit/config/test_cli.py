@@ -62,6 +62,8 @@ def test_a_partial_config_gets_the_defaults(tmp_path: Path) -> None:
         ([f"--config={QUICKSTART}", "--config.steps=ten"], r"command line: .*steps"),
         ([f"--config={QUICKSTART}", "--wrokdir=x"], r"command line: .*wrokdir"),
         ([f"--config={QUICKSTART}", "stray"], r"command line: got 'stray'"),
+        (["configs/quickstart.py"], r"--config: got none, .* Did you mean --config configs/quickstart\.py\?"),
+        ([f"--config={QUICKSTART.replace('quickstart.py', 'smollm2_135m.py')}:big"], r"takes no argument"),
     ],
 )
 def test_wrong_command_lines_are_explained(arguments: list[str], message: str) -> None:
@@ -73,7 +75,7 @@ def test_wrong_command_lines_are_explained(arguments: list[str], message: str) -
     ("text", "message"),
     [
         ("def get_config():\n    return {}\n", r"gave a dict, wanted a ConfigDict"),
-        ("x = 1\n", r"does not give a configuration: AttributeError"),
+        ("x = 1\n", r"has no function get_config\(\), wanted one that returns a ConfigDict"),
         ("def get_config(:\n", r"does not give a configuration: SyntaxError"),
     ],
 )
@@ -100,3 +102,17 @@ def test_unknown_exceptions_are_our_fault(capsys: pytest.CaptureFixture[str]) ->
         cli.run(main)
     assert ended.value.code == 1
     assert "Traceback" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("error", [MemoryError("big"), RuntimeError("RESOURCE_EXHAUSTED: Out of memory\nallocator")])
+def test_a_lack_of_memory_says_what_makes_a_run_smaller(error: Exception, capsys: pytest.CaptureFixture[str]) -> None:
+    def main() -> int:
+        raise error
+
+    with pytest.raises(SystemExit) as ended:
+        cli.run(main)
+    assert ended.value.code == 1
+    shown = capsys.readouterr().err
+    assert shown.startswith("error: out of memory: ")
+    assert "grpo_jax.memory" in shown
+    assert "Traceback" not in shown

@@ -92,7 +92,7 @@ def test_unknown_keys_and_wrong_types_are_refused(path: str, value: object, mess
         ),
         ("data.answer_column", "", r"config\.data\.answer_column: got '', wanted "),
         ("data.answer_format", "boxed", r"config\.data\.answer_format: got 'boxed', wanted 'plain', since data\.task"),
-        ("data.task", "file", r"config\.data\.path: got None, wanted a \.jsonl or \.parquet file"),
+        ("data.task", "file", r"config\.data\.path: got None, wanted a \.jsonl, \.json, \.csv or \.parquet"),
         ("data.prompt_template", "no hole", r"a text with '\{problem\}' in it"),
         ("verifier.weights", (1.0, 1.0), r"one weight for each of the 1 rewards"),
         ("verifier.weights", (float("nan"),), r"finite"),

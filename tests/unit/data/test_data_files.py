@@ -141,9 +141,9 @@ def test_a_missing_file_is_named_in_full(tmp_path, monkeypatch, name):
 
 
 def test_another_kind_of_file_is_refused(tmp_path):
-    (tmp_path / "p.csv").write_text("problem,answer\n")
-    with pytest.raises(ValueError, match=r"p\.csv, wanted a file that ends in \.jsonl or \.parquet"):
-        FileTask(config(tmp_path / "p.csv"))
+    (tmp_path / "p.tsv").write_text("problem\tanswer\n")
+    with pytest.raises(ValueError, match=r"p\.tsv, wanted a file that ends in \.jsonl, \.json, \.csv, \.parquet"):
+        FileTask(config(tmp_path / "p.tsv"))
 
 
 def test_a_broken_parquet_file_is_named(tmp_path):

@@ -28,4 +28,4 @@ def test_the_shapes_between_the_programs_are_those_of_a_real_run():
     held = sum(leaf.addressable_shards[0].data.nbytes for leaf in jax.tree.leaves(real))
     assert device_bytes((lowered.prompt_cache, lowered.state)) == held
     assert device_bytes(lowered.state.cache) == 2 * 1 * 3 * 2 * 5 * 4 * 4, "2 arrays of one prompt's completions"
-    assert lowered.advance.out_info.cache.key_LBGKTC.dtype == jnp.float32
+    assert lowered.advance.lowered.out_info.cache.key_LBGKTC.dtype == jnp.float32

@@ -88,6 +88,15 @@ def test_exceptions_pass_through_and_the_bar_is_stopped(monkeypatch):
     assert terminal.getvalue().endswith("\x1b[?25h"), "the cursor is shown again"
 
 
+def test_a_silent_display_shows_nothing(capsys):
+    with Display(silent=True) as display:
+        display.phase("grpo", 2)
+        display.step(1, {"loss": 1.0})
+        display.note("a note")
+        display.finish([("steps", "2")])
+    assert capsys.readouterr().out == ""
+
+
 def test_a_warning_is_marked_on_both_kinds_of_output(capsys, monkeypatch):
     with Display() as display:
         display.warn("step 3: [bold]\x1b")

@@ -139,3 +139,15 @@ def test_summary(tmp_path):
 def test_missing_file_is_an_error(path):
     with pytest.raises(FileNotFoundError):
         read_metrics(path)
+
+
+def test_rows_that_another_process_writes_are_counted_alike(tmp_path):
+    written, counted = MetricsWriter(tmp_path / "metrics.jsonl"), MetricsWriter(None)
+    for writer in (written, counted):
+        writer.write("train", 1, {"loss": 0.5})
+        writer.write("train", 2, {"loss": 0.25})
+        assert writer.rows == 2
+        writer.truncate(1)
+        assert writer.rows == 1
+        writer.close()
+    assert [path.name for path in tmp_path.iterdir()] == ["metrics.jsonl"]

@@ -171,3 +171,17 @@ def test_interrupted_write_json_leaves_the_old_file(tmp_path, monkeypatch):
 
 def test_default_workdir_names_config_and_time():
     assert re.fullmatch(r"runs/addition-\d{8}-\d{6}", str(default_workdir("addition")))
+
+
+def test_other_processes_see_the_folder_of_the_first(tmp_path):
+    with RunFolder.open(tmp_path / "run", {"seed": 1}, overrides={}) as first:
+        with RunFolder.of_first_process(tmp_path / "run") as other:
+            assert other.metrics == first.metrics
+        # Only the first holds the lock, and gives it back.
+        with pytest.raises(RunFolderInUse):
+            RunFolder.open(tmp_path / "run", {"seed": 1}, overrides={})
+
+
+def test_a_folder_that_is_not_shared_is_told(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"holds no run\.json on host .* choose a file system that they share"):
+        RunFolder.of_first_process(tmp_path / "elsewhere")

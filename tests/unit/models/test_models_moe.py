@@ -173,21 +173,18 @@ def test_grouped_products_on_a_mesh_are_those_without_one(form, monkeypatch):
     wanted = jax.jit(differentiate)(layer, x)
     with jax.set_mesh(mesh.make_mesh(dict.fromkeys(mesh.AXES, 1) | {"data": 2, "tensor": 2, "expert": 2})):
         placed = {name: mesh.put(leaf, *rules.partition(axes[name])) for name, leaf in layer.items()}
-        got = jax.jit(differentiate)(placed, mesh.put(x, ("data", "fsdp")))
+        got = jax.jit(differentiate)(placed, mesh.put(x, rules.RULES[rules.BATCH]))
     for one, other in zip(jax.tree.leaves(got), jax.tree.leaves(wanted), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
 
-def test_accelerators_get_grouped_products_and_the_cpu_does_not():
+@pytest.mark.parametrize(("platform", "products"), [("cpu", 0), ("cuda", 0), ("tpu", 3)])
+def test_tpus_get_grouped_products_and_others_blocks(monkeypatch, platform, products):
+    monkeypatch.setattr(rules, "platform", lambda: platform)
     layer = {name: leaf[0] for name, leaf in decoder.init_params(jax.random.key(0), SPEC)["blocks"].items()}
     traced = jax.jit(lambda layer, x: moe.feed_forward(SPEC, layer, x)[0]).trace(layer, jnp.zeros((2, 3, 8)))
-    products = {
-        platform: traced.lower(lowering_platforms=(platform,)).as_text().count("ragged_dot")
-        for platform in ("cpu", "cuda", "tpu")
-    }
-    assert products["cpu"] == 0
-    assert products["cuda"] >= 3
-    assert products["tpu"] >= 3
+    assert traced.lower(lowering_platforms=(platform,)).as_text().count("ragged_dot") >= products
+    assert bool(products) == ("ragged_dot" in str(traced.jaxpr))
 
 
 def test_loads_count_real_tokens_and_balance_says_how_even_they_are():

@@ -27,6 +27,15 @@ def test_the_mesh_has_the_wanted_sizes(sizes, shape):
     assert set(made.devices.flat) == set(jax.devices())
 
 
+def test_a_platform_without_devices_is_named(monkeypatch):
+    def no_backend():
+        raise RuntimeError("Unable to initialize backend 'cuda'")
+
+    monkeypatch.setattr(jax, "devices", no_backend)
+    with pytest.raises(ValueError, match=r"JAX finds no devices .*Unable to initialize backend 'cuda'.* plugin"):
+        mesh.make_mesh(ONE)
+
+
 def test_the_mesh_uses_the_given_devices_only():
     made = mesh.make_mesh(ONE | {"tensor": -1}, jax.devices()[2:4])
     assert dict(made.shape) == ONE | {"tensor": 2}
@@ -51,8 +60,11 @@ def test_put_places_a_host_array_along_mesh_axes():
 
 
 def test_partition_follows_the_rules():
-    assert rules.partition(("batch", None, "vocab")) == jax.P(("data", "fsdp"), None, "tensor")
-    assert rules.partition(("layers", "embed", "heads", None)) == jax.P(None, ("fsdp", "context"), "tensor", None)
+    assert rules.partition(("batch", None, "vocab")) == jax.P(("data", "fsdp", "expert"), None, "tensor")
+    shared = ("fsdp", "context", "expert")
+    assert rules.partition(("layers", "embed", "heads", None)) == jax.P(None, shared, "tensor", None)
+    held = jax.P("expert", ("fsdp", "context"), "tensor")
+    assert rules.partition(("expert", "expert_embed", "mlp")) == held
     with pytest.raises(KeyError, match="typo"):
         rules.partition(("typo",))
 
@@ -72,7 +84,7 @@ def test_on_a_mesh_arrays_move_and_their_cotangents_move_back():
     with jax.set_mesh(mesh.make_mesh(ONE | {"data": 2, "fsdp": 2, "tensor": 2})):
         assert rules.has_mesh()
         assert rules.batch_shards() == 4
-        assert rules.sharding("batch", None) == jax.P(("data", "fsdp"), None)
+        assert rules.sharding("batch", None) == jax.P(("data", "fsdp", "expert"), None)
         stored = mesh.put(np.arange(16.0).reshape(4, 4), "fsdp", "tensor")
 
         def loss(weight):
@@ -100,5 +112,18 @@ def test_sizes_that_do_not_divide_are_named():
             rules.validate_divisible(shapes, axes)
         rows = {"rows": ("batch",)}
         rules.validate_divisible({"rows": jax.ShapeDtypeStruct((4,), jnp.float32)}, rows)
-        with pytest.raises(ValueError, match=r"\['rows'\].* has 3 .*\(batch\), wanted a multiple of 2, .* data, fsdp"):
+        with pytest.raises(
+            ValueError, match=r"\['rows'\].* has 3 .*\(batch\), wanted a multiple of 2, .* data, fsdp, exp"
+        ):
             rules.validate_divisible({"rows": jax.ShapeDtypeStruct((3,), jnp.float32)}, rows)
+
+
+def test_axes_that_are_cut_twice_are_named():
+    shapes = {"gate": jax.ShapeDtypeStruct((4, 8, 6), jnp.float32)}
+    wanted = (
+        r"config\.mesh: parameter \['gate'\] of shape \(4, 8, 6\) has 8 along axis 1 \(embed\), which expert would cut "
+        r"as it does axis 0 \(expert\), wanted every mesh axis at most once in an array\. Give"
+    )
+    with pytest.raises(ValueError, match=wanted):
+        rules.validate_divisible(shapes, {"gate": ("expert", "embed", "mlp")})
+    rules.validate_divisible(shapes, {"gate": ("expert", "expert_embed", "mlp")})

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from grpo_jax.reporting.intervals import paired_difference, pass_rate, wilson
+from grpo_jax.intervals import wilson
+from grpo_jax.reporting.intervals import paired_difference, pass_rate
 
 
 def row(right, judged, problems="same"):

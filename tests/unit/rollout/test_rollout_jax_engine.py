@@ -394,10 +394,11 @@ def test_the_likeliest_tokens_do_not_depend_on_bucket_or_batch():
     assert_trainer_agrees(together)
 
 
-def test_a_sharded_engine_samples_the_same_tokens():
+@pytest.mark.parametrize("sizes", [{"data": 2, "fsdp": 2, "tensor": 2}, {"tensor": 2, "context": 4}], ids=str)
+def test_a_sharded_engine_samples_the_same_tokens(sizes):
     prompts = PROMPTS[:4]
     rollout, _ = sample(make_engine(batch_completions=16, chunk_tokens=16), prompts)
-    with jax.set_mesh(make_mesh(data=2, fsdp=2, tensor=2)):
+    with jax.set_mesh(make_mesh(**sizes)):
         engine = make_engine(batch_completions=16, chunk_tokens=16)
         sharded, _ = sample(engine, prompts)
         one_prompt, groups = sample(engine, prompts[:1])
@@ -407,6 +408,26 @@ def test_a_sharded_engine_samples_the_same_tokens():
     # A batch is filled up until it divides over the devices.
     assert [group.index for group in groups] == [0]
     assert_trainer_agrees(one_prompt)
+
+
+def test_a_sharded_engine_records_the_experts_of_every_token():
+    spec, prompts = dataclasses.replace(SPEC, experts=Experts(4, 2, 6)), PROMPTS[:4]
+    params = random_params(spec=spec)
+
+    def recorded():
+        engine = JaxEngine(spec, eos_ids=EOS_IDS, pad_id=3, batch_completions=16, record_experts=True)
+        engine.sync(on_mesh(params, spec), 0)
+        return list(engine.generate(prompts, sampling=SAMPLING, key=KEY))
+
+    wanted = recorded()
+    with jax.set_mesh(make_mesh(context=4, expert=2)):
+        got = recorded()
+    for one, other in zip(got, wanted, strict=True):
+        for name in ("token_GT", "length_G", "prompt_choice_PLA"):
+            np.testing.assert_array_equal(getattr(one, name), getattr(other, name), err_msg=name)
+        read_GT = np.arange(SAMPLING.max_new_tokens) < other.length_G[:, None] - 1
+        assert one.choice_GTLA.shape == (4, 6, 2, 2)
+        np.testing.assert_array_equal(one.choice_GTLA[read_GT], other.choice_GTLA[read_GT])
 
 
 @pytest.fixture

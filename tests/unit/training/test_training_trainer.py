@@ -23,6 +23,7 @@ from grpo_jax.training import setup
 from grpo_jax.training import trainer as trainer_lib
 from grpo_jax.training.loop import Stopped
 from grpo_jax.training.trainer import NonFiniteTraining, Trainer
+from grpo_jax.training.watchdog import Watchdog
 from tests.unit.training.test_training_collect import Judge
 
 CONFIG = from_nested(
@@ -43,7 +44,7 @@ def trainer(folder: Path, config: RunConfig) -> Trainer:
     parts = setup.build(config)
     engine = JaxEngine(parts.spec, eos_ids=parts.tokenizer.eos_ids, pad_id=parts.tokenizer.pad_id, batch_completions=16)
     run_folder = RunFolder.open(folder, to_nested(config), overrides={}, may_change=("steps",))
-    return Trainer(parts, run_folder, engine, Judge([]), Display())
+    return Trainer(parts, run_folder, engine, Judge([]), Display(), Watchdog(config.watchdog))
 
 
 def test_a_batch_without_a_right_answer_is_reported_and_moves_nothing(

@@ -1,0 +1,80 @@
+"""One process on each node of a Ray cluster, with all GPUs or TPU chips of the node.
+
+    ray job submit --working-dir . -- python launch/ray_job.py --nodes 4 --gpus 8 -- \
+        python -m grpo_jax.train --config configs/qwen_math.py --workdir /shared/runs/math --config.mesh.fsdp=8
+
+Ray only finds the nodes and starts the processes; they then talk to each other directly. --workdir lies on a file
+system that all nodes share. Once a process fails all of them are ended, and started again after 74, 75, 134 or 137.
+"""
+
+import argparse
+import socket
+import subprocess
+import sys
+
+import ray
+from ray.util.placement_group import placement_group, remove_placement_group
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+RESTARTABLE = (74, 75, 134, 137)
+
+
+def free_address() -> str:
+    """An address of this node that nobody listens to."""
+    with socket.socket() as free:
+        free.bind(("", 0))
+        return f"{ray.util.get_node_ip_address()}:{free.getsockname()[1]}"
+
+
+def train(command: list[str]) -> int:
+    """One process of the run, until it ends."""
+    status = subprocess.run(command, check=False).returncode
+    return status if status >= 0 else 128 - status
+
+
+def start(command: list[str], on_nodes: list[dict]) -> int:
+    """Starts one process on each node, and gives the status of the first that fails, or 0."""
+    address = ray.get(ray.remote(free_address).options(**on_nodes[0]).remote())
+    shared = [f"--coordinator_address={address}", f"--num_processes={len(on_nodes)}"]
+    waiting = [
+        ray.remote(train).options(**options).remote([*command, *shared, f"--process_id={index}"])
+        for index, options in enumerate(on_nodes)
+    ]
+    while waiting:
+        [ended], waiting = ray.wait(waiting)
+        try:
+            status = ray.get(ended)
+        except ray.exceptions.RayError as error:
+            print(f"launch/ray_job.py: {error}", file=sys.stderr)
+            status = 137  # The node went away.
+        if status:
+            ray.wait(waiting, num_returns=len(waiting), timeout=120)  # They lose a process and end by themselves.
+            return status
+    return 0
+
+
+def main() -> int:
+    """Runs the command line; see above."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--nodes", type=int, required=True)
+    parser.add_argument("--gpus", type=int, default=0, help="of each node")
+    parser.add_argument("--cpus", type=int, default=1, help="of each node")
+    parser.add_argument("--restarts", type=int, default=20)
+    parser.add_argument("command", nargs="+")
+    options = parser.parse_args()
+    needs = {"num_cpus": options.cpus, "num_gpus": options.gpus, "max_retries": 0}
+    bundle = {"CPU": options.cpus} | ({"GPU": options.gpus} if options.gpus else {})
+    for restart in range(options.restarts + 1):
+        group = placement_group([bundle] * options.nodes, strategy="STRICT_SPREAD")
+        ray.get(group.ready())
+        places = [PlacementGroupSchedulingStrategy(group, i) for i in range(options.nodes)]
+        status = start(options.command, [needs | {"scheduling_strategy": place} for place in places])
+        remove_placement_group(group)
+        if status not in RESTARTABLE or restart == options.restarts:
+            return status
+        print(f"launch/ray_job.py: status {status}, restart {restart + 1}", file=sys.stderr, flush=True)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

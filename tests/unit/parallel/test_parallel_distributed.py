@@ -1,0 +1,44 @@
+"""What holds without other processes; tests/multiprocess has the rest."""
+
+import jax
+import pytest
+
+from grpo_jax.config import ConfigError, WatchdogConfig
+from grpo_jax.parallel import distributed
+
+CONFIG = WatchdogConfig()
+
+
+def test_without_flags_nothing_is_started():
+    distributed.start(CONFIG)
+    assert not jax.distributed.is_initialized()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"num_processes": 2},
+        {"coordinator_address": "localhost:1", "process_id": 0},
+        {"coordinator_address": "localhost:1", "num_processes": 2, "process_id": 0, "detect": True},
+    ],
+)
+def test_flags_that_do_not_go_together_are_refused(arguments):
+    with pytest.raises(ConfigError, match="wanted all three, and no --distributed beside them"):
+        distributed.start(CONFIG, **arguments)
+
+
+def test_the_loss_of_a_process_is_told_from_other_faults():
+    lost = jax.errors.JaxRuntimeError("UNKNOWN: Gloo all-reduce failed: Connection closed by peer")
+    assert distributed.is_loss(lost)
+    wrapped = ValueError("cannot save")
+    wrapped.__cause__ = lost
+    assert distributed.is_loss(wrapped)
+    assert distributed.is_loss(distributed.PeerLost("gone"))
+    assert not distributed.is_loss(jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: out of memory"))
+    assert not distributed.is_loss(ConnectionError("connection refused"))
+
+
+def test_one_process_meets_nobody_and_raises_as_usual():
+    distributed.barrier("nowhere")
+    with pytest.raises(ValueError, match="as usual"), distributed.leaving_at_once():
+        raise ValueError("as usual")
