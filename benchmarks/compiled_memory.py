@@ -46,7 +46,7 @@ ROWS = {
 }
 """Arguments of the command, by row of the table."""
 
-PACKAGES = ("jax", "jaxlib", "jax-cuda13-plugin", "nvidia-cuda-nvcc", "libtpu")
+PACKAGES = ("jax", "jaxlib", "jax-cuda13-plugin", "nvidia-cuda-nvcc", "nvidia-cudnn-cu13", "libtpu")
 
 
 def measured(arguments: str) -> dict[str, Any]:

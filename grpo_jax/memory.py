@@ -28,7 +28,6 @@ Exit status: 0 done, 2 bad command line or configuration, or a program that no c
 """
 
 import dataclasses
-import functools
 import json
 import sys
 from pathlib import Path
@@ -39,23 +38,17 @@ from absl import flags
 from rich.console import Console
 
 from grpo_jax import cli
-from grpo_jax.config import ConfigError, OptimizerConfig, RunConfig
+from grpo_jax.config import ConfigError, RunConfig
 from grpo_jax.forensics import compiled as compiled_lib
 from grpo_jax.forensics import scenario, search, static, tables
 from grpo_jax.forensics.hardware import CPU, Topology, parse_topology
 from grpo_jax.forensics.sampling import lower_rollout
-from grpo_jax.models import adapters, decoder, precision
+from grpo_jax.models import decoder
 from grpo_jax.models.presets import preset
 from grpo_jax.models.spec import ModelSpec
+from grpo_jax.planning import MOMENTS, PARTS, held_bytes, models
 from grpo_jax.training.abstract import fitted, lower_run
-from grpo_jax.training.recipe import TrainState
 from grpo_jax.training.trainer import RECIPES
-
-PARTS = ("parameters", "gradients", "optimizer", "reference", "caches", "batch")
-"""What is added up."""
-
-MOMENTS = ("while sampling", "while updating")
-"""Sums of what exists at once: caches while sampling, gradients and batch while updating."""
 
 DEVICES = 8
 """Devices of a mesh where nothing says how many."""
@@ -93,52 +86,6 @@ def main() -> int:
         report["search"] = _searched(command, spec, topology)
     _show(report, given)
     return 0
-
-
-def models(state: Any) -> dict[str, TrainState]:
-    """The models in training by name: the policy, and the critic where there is one."""
-    return {"policy": state} if isinstance(state, TrainState) else {"policy": state.actor, "critic": state.critic}
-
-
-def held_bytes(config: RunConfig, devices: int | None = None) -> dict[str, int]:
-    """Lowers a run's programs over devices of this process and adds up what lives between them.
-
-    Args:
-        config: The run.
-        devices: How many; None for all.
-
-    Returns:
-        Bytes on each device by part (``PARTS``) and at once (``MOMENTS``).
-
-    Raises:
-        ConfigError: for a configuration that does not fit together, or not on these devices.
-    """
-    run = lower_run(config, jax.devices()[:devices])
-    held_models = models(run.step.state).values()
-    gradients = [
-        _gradients(model, optimizer)
-        for model, optimizer in zip(held_models, (config.optimizer, config.ppo.critic), strict=False)
-    ]
-    with jax.set_mesh(run.mesh):
-        sampling = lower_rollout(config, run.spec, run.step.state.params)
-    held = {
-        "parameters": sum(static.device_bytes(model.params) for model in held_models),
-        "gradients": static.device_bytes(gradients),
-        "optimizer": sum(static.device_bytes(model.optimizer) for model in held_models),
-        "reference": sum(static.device_bytes(model.reference) for model in held_models),
-        "caches": static.device_bytes((sampling.prompt_cache, sampling.state)),
-        "batch": static.device_bytes(run.step.batch),
-    }
-    resident = held["parameters"] + held["optimizer"] + held["reference"]
-    sums = (resident + held["caches"], resident + held["gradients"] + held["batch"])
-    return held | dict(zip(MOMENTS, sums, strict=True))
-
-
-def _gradients(model: TrainState, optimizer: OptimizerConfig) -> Any:
-    """Shapes of the gradients that are added up."""
-    narrowed = functools.partial(precision.narrowed, dtype=optimizer.gradient_dtype)
-    trained = adapters.trained(model.params)
-    return trained if optimizer.gradient_dtype == "float32" else jax.eval_shape(narrowed, trained)
 
 
 def compile_run(config: RunConfig, topology: Topology, micro_batches: int | None = None) -> dict[str, Any]:

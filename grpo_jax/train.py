@@ -1,12 +1,14 @@
 """Trains a policy.
 
 python -m grpo_jax.train --config FILE.py[:ARGUMENT] [--config.KEY=VALUE ...] [--workdir DIR] [--resume]
+                         [--dry_run]
 
   --config FILE.py      a file with get_config() -> ml_collections.ConfigDict; keys that it leaves out have the
                         defaults of configs/base.py, which lists them all
   --config.a.b=value    changes one key; sequences as --config.verifier.rewards="('numeric', 'format')"
   --workdir DIR         run folder (default: runs/<config>-<time>); one that holds a run goes on where it stopped
   --resume              goes on with the newest run of this config in runs/; give the same overrides again
+  --dry_run             checks everything, prints what the run is, what it needs in memory and time, and stops
 
 One process trains on the devices it sees. Several, usually one for each host, are started with the same command and
 work on one mesh; each judges its share of the completions, and the first one writes the records:
@@ -35,16 +37,13 @@ import jax
 from absl import flags
 
 import grpo_jax
-from grpo_jax import cli
+from grpo_jax import cli, planning
 from grpo_jax.config import ConfigError, RunConfig, to_nested
-from grpo_jax.data.splits import SPLITS
 from grpo_jax.io import plots, trackers
 from grpo_jax.io.display import Display
 from grpo_jax.io.health import alarms_of
 from grpo_jax.io.metrics import read_metrics, write_summary
 from grpo_jax.io.run_folder import RunFolder, default_workdir
-from grpo_jax.models.adapters import init_adapters
-from grpo_jax.models.parameters import count
 from grpo_jax.parallel import distributed, exchange
 from grpo_jax.reporting.page import REPORT, write_report
 from grpo_jax.rollout.jax_engine import JaxEngine
@@ -76,6 +75,7 @@ def main() -> int:
     flag_values = flags.FlagValues()
     flags.DEFINE_string("workdir", None, "Run folder; an existing one goes on.", flag_values=flag_values)
     flags.DEFINE_bool("resume", False, "Go on with the newest run of this config.", flag_values=flag_values)
+    flags.DEFINE_bool("dry_run", False, "Print what the run is and needs, and stop.", flag_values=flag_values)
     _define_processes(flag_values)
     command = cli.parse(sys.argv, flag_values)
     command.config.watchdog.validate("watchdog")
@@ -97,6 +97,10 @@ def _run(command: cli.CommandLine) -> int:
     parts = exchange.together(lambda: setup.build(command.config))
     exchange.require_same(setup.facts(parts))
     exchange.on_first(lambda: trackers.check_installed(command.config.trackers))
+    if command.flags.dry_run:
+        for line in planning.lines(parts) if exchange.is_first() else ():
+            print(line)
+        return 0
     workdir = Path(exchange.on_first(lambda: str(_workdir(command))))
     if exchange.on_first(lambda: _finished(workdir, command.config)):
         if exchange.is_first():
@@ -204,18 +208,9 @@ def _finished(workdir: Path, config: RunConfig) -> bool:
 
 
 def _announce(parts: setup.Parts, folder: RunFolder, display: Display, facts: Mapping[str, str]) -> None:
-    parameters = count(parts.spec)
-    trained = ""
-    if parts.spec.lora:
-        adapters = jax.eval_shape(lambda: init_adapters(jax.random.key(0), parts.spec))
-        trained = f", adapters of {sum(leaf.size for leaf in jax.tree.leaves(adapters)):,} are trained"
-    mesh = ", ".join(f"{axis} {size}" for axis, size in parts.mesh.shape.items() if size > 1) or "one device"
-    if jax.process_count() > 1:
-        mesh += f"; {jax.process_count()} processes"
-    problems = ", ".join(f"{len(parts.task.problems(split)):,} {split}" for split in SPLITS)
     display.note(f"run folder   {folder.path}")
-    display.note(f"policy       {parameters:,} parameters{trained} on {jax.devices()[0].device_kind} ({mesh})")
-    display.note(f"problems     {problems}")
+    for name, line in planning.described(parts).items():
+        display.note(f"{name:<12} {line}")
     for name, fact in facts.items():
         display.note(f"{name:<12} {fact}")
     display.note("the first step of each phase compiles")

@@ -20,6 +20,10 @@ class Program(NamedTuple):
     flops: float
 
 
+_ATTENTION_PRODUCTS = {"dot_product_attention_fwd_wrapper": 2, "dot_product_attention_bwd_wrapper": 5}
+"""Matrix products in cuDNN's kernels."""
+
+
 def lower(jitted: Any, *arguments: Any, passes: int = 1, **named: Any) -> Program:
     """Lowers a jitted function.
 
@@ -39,7 +43,8 @@ def lower(jitted: Any, *arguments: Any, passes: int = 1, **named: Any) -> Progra
 def matmul_flops(jaxpr: core.Jaxpr, passes: int = 1) -> float:
     """Counts the arithmetic of matrix products, a multiplication and an addition as 2; loops count every time they run.
 
-    Compilers count a loop's body once, and say nothing at all of programs for GPUs that are not there.
+    Compilers count a loop's body once, and say nothing at all of programs for GPUs that are not there. Causal attention
+    counts whole, also in kernels that leave half of it out.
 
     Args:
         jaxpr: A traced program, with the shapes of whole arrays.
@@ -60,6 +65,11 @@ def _flops(equation: core.JaxprEqn, passes: int) -> float:
             return 2.0 * math.prod(left) * out[-1]
         (contracted, _), _ = parameters["dimension_numbers"]
         return 2.0 * math.prod(out) * math.prod(left[axis] for axis in contracted)
+    if name in _ATTENTION_PRODUCTS:
+        query, key = (_shape(variable) for variable in equation.invars[:2])
+        return 2.0 * _ATTENTION_PRODUCTS[name] * math.prod(query) * key[2 if parameters["layout"] else 1]
+    if name == "pallas_call":
+        return math.prod(parameters["grid_mapping"].grid) * matmul_flops(parameters["jaxpr"], passes)
     if name == "scan":
         return parameters["length"] * matmul_flops(parameters["jaxpr"].jaxpr, passes)
     if name == "while":

@@ -1,8 +1,9 @@
 import jax
 import jax.numpy as jnp
 import pytest
+from jax.extend import core
 
-from grpo_jax.forensics.programs import lower
+from grpo_jax.forensics.programs import lower, matmul_flops
 from grpo_jax.parallel import mesh
 
 A, B = jax.ShapeDtypeStruct((4, 8), jnp.float32), jax.ShapeDtypeStruct((8, 8), jnp.float32)
@@ -44,3 +45,36 @@ def test_what_every_device_computes_in_a_shard_map_counts_for_each():
         rows = jax.ShapeDtypeStruct((16, 8), jnp.float32)
         mapped = jax.shard_map(jnp.matmul, in_specs=(place, jax.P()), out_specs=place)
         assert counted(lambda a, b: mapped(jax.sharding.reshard(a, place), b), rows, B) == 2 * 16 * 8 * 8
+
+
+@pytest.mark.parametrize(("name", "products"), [("fwd", 2), ("bwd", 5)])
+@pytest.mark.parametrize("layout", [0, 1])
+def test_products_inside_attention_kernels_count(name, products, layout):
+    primitive = core.Primitive(f"dot_product_attention_{name}_wrapper")
+    primitive.def_abstract_eval(lambda query, key, **_: query)
+
+    def zeros(length, heads):
+        return jnp.zeros((2, length, heads, 8) if layout == 0 else (2, heads, length, 8))
+
+    traced = jax.make_jaxpr(lambda query, key: primitive.bind(query, key, layout=layout))(zeros(16, 4), zeros(32, 1))
+    assert matmul_flops(traced.jaxpr) == products * 2 * (2 * 16 * 4 * 8) * 32
+
+
+def test_products_of_a_pallas_kernel_count_for_every_block():
+    from jax.experimental import pallas
+
+    def kernel(left, right, out):
+        out[...] = left[...] @ right[...]
+
+    row = pallas.BlockSpec((4, 8), lambda index: (index, 0))
+    whole = pallas.BlockSpec((8, 8), lambda index: (0, 0))
+    blocks = pallas.pallas_call(
+        kernel,
+        jax.ShapeDtypeStruct((12, 8), jnp.float32),
+        grid=(3,),
+        in_specs=[row, whole],
+        out_specs=row,
+        interpret=True,
+    )
+    traced = jax.make_jaxpr(blocks)(jnp.zeros((12, 8)), jnp.zeros((8, 8)))
+    assert matmul_flops(traced.jaxpr) == 2 * 12 * 8 * 8

@@ -129,7 +129,7 @@ def test_every_mesh_computes_what_one_device_computes():
     value_and_grad = jax.jit(jax.value_and_grad(loss))
     wanted = value_and_grad(adapters.trained(params), params, *rows(), keys)
     axes = decoder.logical_axes(spec) | {"adapters": adapters.logical_axes(spec)}
-    for sizes in ({"data": 2, "fsdp": 2, "tensor": 2}, {"fsdp": 4, "expert": 2}):
+    for sizes in ({"data": 2, "fsdp": 2, "tensor": 2}, {"fsdp": 2, "context": 2, "expert": 2}):
         with jax.set_mesh(make_mesh(dict.fromkeys(AXES, 1) | sizes)):
             placed = jax.tree.map(lambda leaf, names: rules.shard(leaf, *names), params, axes)
             batch = [rules.shard(jnp.asarray(array), rules.BATCH, None) for array in rows()]

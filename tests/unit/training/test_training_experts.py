@@ -13,6 +13,7 @@ from grpo_jax import config as config_lib
 from grpo_jax.models import decoder, layers, moe
 from grpo_jax.models.spec import Experts, LoRA, ModelSpec
 from grpo_jax.parallel import mesh as mesh_lib
+from grpo_jax.parallel import rules
 from grpo_jax.rollout.engine import SamplingParams, assemble
 from grpo_jax.rollout.jax_engine import JaxEngine
 from grpo_jax.training import completions, experts, grpo, judged, ppo, recipe
@@ -266,10 +267,12 @@ def along(choice_NSA):
         score = jax.nn.sigmoid(x @ parameters["router"])
         weight = score * jnp.any(jnp.asarray(choice_NSA)[..., None] == jnp.arange(E)[None, None, None], axis=2)
         weight = spec.experts.weight_scale * weight / jnp.sum(weight, axis=-1, keepdims=True)
-        hidden = jax.nn.silu(jnp.einsum("NSD,EDF->NSEF", x, parameters["expert_gate"]))
-        hidden = hidden * jnp.einsum("NSD,EDF->NSEF", x, parameters["expert_up"]) * weight[..., None]
+        # Rows and experts share a mesh axis.
+        gate, up, down = (rules.replicate(parameters[f"expert_{name}"]) for name in ("gate", "up", "down"))
+        hidden = jax.nn.silu(jnp.einsum("NSD,EDF->NSEF", x, gate))
+        hidden = hidden * jnp.einsum("NSD,EDF->NSEF", x, up) * weight[..., None]
         place = layers.sharding_of(x)
-        out = jnp.einsum("NSEF,EFD->NSD", hidden, parameters["expert_down"], out_sharding=place)
+        out = jnp.einsum("NSEF,EFD->NSD", hidden, down, out_sharding=place)
         shared = jax.nn.silu(x @ parameters["shared_gate"]) * (x @ parameters["shared_up"])
         return out + jnp.einsum("NSF,FD->NSD", shared, parameters["shared_down"], out_sharding=place), None
 
@@ -355,7 +358,7 @@ def on_one_device():
     "sizes",
     [
         {"data": 2, "expert": 2},
-        pytest.param({"data": 2, "fsdp": 2, "expert": 2}, marks=pytest.mark.slow),
+        pytest.param({"fsdp": 2, "context": 2, "expert": 2}, marks=pytest.mark.slow),
         pytest.param({"data": 2, "tensor": 2, "expert": 2}, marks=pytest.mark.slow),
     ],
     ids=str,

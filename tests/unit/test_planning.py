@@ -1,0 +1,65 @@
+"""What a run needs is known before it begins."""
+
+import jax
+import pytest
+
+from grpo_jax import planning, train
+from grpo_jax.config import ConfigError, RunConfig, from_nested
+from grpo_jax.models.parameters import count
+from grpo_jax.training import setup
+
+TINY = {
+    "steps": 3,
+    "model": {"num_layers": 1, "d_model": 16, "head_dim": 4, "d_ff": 16},
+    "data": {"prompt_template": "{problem}=", "digits": 2, "validation_problems": 8, "test_problems": 8},
+    "rollout": {"prompts_per_step": 8, "completions_per_prompt": 2, "max_new_tokens": 4},
+    "algorithm": {"micro_batch_completions": 8, "kl_beta": 0.0},
+}
+
+
+@pytest.fixture(scope="module")
+def config():
+    return from_nested(RunConfig, TINY)
+
+
+def test_a_plan_counts_bytes_and_arithmetic(config):
+    made = planning.plan(config)
+    parts = setup.build(config)
+    assert made.held["parameters"] == 4 * count(parts.spec)
+    assert made.held["while updating"] > made.held["parameters"] + made.held["optimizer"]
+    # Two operations for each parameter and token of a forward pass, three times as many with the derivative.
+    tokens = 16 * (parts.config.data.max_prompt_tokens + 4)
+    assert 4 * tokens * count(parts.spec) < made.step_flops < 40 * tokens * count(parts.spec)
+    assert made.flops_per_second > 1e6
+    assert made.step_seconds == made.step_flops / made.flops_per_second / jax.device_count()
+
+
+def test_twice_the_tokens_ask_for_about_twice_the_arithmetic(config):
+    longer = from_nested(RunConfig, TINY | {"rollout": TINY["rollout"] | {"prompts_per_step": 16}})
+    assert 1.9 < planning.plan(longer).step_flops / planning.plan(config).step_flops < 2.1
+
+
+def test_what_does_not_fit_is_said(config, monkeypatch):
+    monkeypatch.setattr(planning, "_device_bytes", lambda: 1000)
+    assert any("DOES NOT FIT" in line for line in planning.lines(setup.build(config)))
+
+
+def test_a_dry_run_prints_the_run_and_leaves_nothing_behind(tmp_path, monkeypatch, capsys):
+    file = tmp_path / "tiny.py"
+    file.write_text(f"from ml_collections import ConfigDict\n\ndef get_config():\n    return ConfigDict({TINY!r})\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", ["train", "--config", "tiny.py", "--dry_run", "--config.steps=7"])
+    assert train.main() == 0
+    shown = capsys.readouterr().out
+    assert "config.steps=7  (default 200)" in shown
+    for word in ("policy  ", "problems  ", "memory  ", "for 7 steps"):
+        assert word in shown
+    assert [path.name for path in tmp_path.iterdir() if path.name != "__pycache__"] == ["tiny.py"]
+
+
+def test_a_dry_run_refuses_what_a_run_would(tmp_path, monkeypatch):
+    file = tmp_path / "tiny.py"
+    file.write_text(f"from ml_collections import ConfigDict\n\ndef get_config():\n    return ConfigDict({TINY!r})\n")
+    monkeypatch.setattr("sys.argv", ["train", "--config", str(file), "--dry_run", "--config.mesh.fsdp=3"])
+    with pytest.raises(ConfigError, match=r"config\.mesh"):
+        train.main()
