@@ -26,21 +26,28 @@ BY_RULE = re.compile(r"(?<=<!-- by-rule -->\n).*?(?=<!-- /by-rule -->)", re.DOTA
 GIGABYTE = 10**9
 
 _GRPO, _PPO = "--model=llama3-70b --algorithm=grpo", "--model=llama3-70b --algorithm=ppo"
-_NARROW = "--config.optimizer.moments_dtype=bfloat16 --config.optimizer.gradient_dtype=bfloat16"
+_LEAN = "--config.optimizer.gradient_dtype=bfloat16 --config.model.remat=host"
 _HOST = "--config.optimizer.placement=host --config.optimizer.gradient_dtype=bfloat16 --config.reference.placement=host"
+_CRITIC = "--config.ppo.critic.gradient_dtype=bfloat16"
 ROWS = {
     "grpo-64xh100-16k": f"{_GRPO} --tokens=16384 --topology=h100:8x8",
-    "grpo-64xh100-16k-accumulated": f"{_GRPO} --tokens=16384 --topology=h100:8x8 --micro_batches=2",
+    "grpo-64xh100-16k-lean": f"{_GRPO} --tokens=16384 --topology=h100:8x8 {_LEAN}",
     "ppo-64xh100-16k": f"{_PPO} --tokens=16384 --topology=h100:8x8",
+    "ppo-64xh100-16k-lean": f"{_PPO} --tokens=16384 --topology=h100:8x8 {_LEAN} {_CRITIC}",
     "grpo-64xv5p-16k": f"{_GRPO} --tokens=16384 --topology=v5p:4x4x4",
-    "grpo-32xh100-32k": f"{_GRPO} --tokens=32768 --topology=h100:4x8",
+    "grpo-32xh100-32k-lean": f"{_GRPO} --tokens=32768 --topology=h100:4x8 {_LEAN}",
     "ppo-32xh100-16k": f"{_PPO} --tokens=16384 --topology=h100:4x8",
-    "grpo-16xh100-32k": f"{_GRPO} --tokens=32768 --topology=h100:2x8",
-    "grpo-16xh100-32k-narrow": f"{_GRPO} --tokens=32768 --topology=h100:2x8 {_NARROW}",
-    "grpo-16xh100-32k-host": f"{_GRPO} --tokens=32768 --topology=h100:2x8 {_HOST}",
+    "grpo-16xh100-32k-lean": (
+        f"{_GRPO} --tokens=32768 --topology=h100:2x8 {_LEAN} --config.optimizer.moments_dtype=bfloat16 "
+        "--config.reference.placement=host"
+    ),
     "grpo-8xh100-16k-host": f"{_GRPO} --tokens=16384 --topology=h100:1x8 {_HOST}",
-    "grpo-8xh100-32k-host": f"{_GRPO} --tokens=32768 --topology=h100:1x8 {_HOST}",
+    "grpo-8xh100-32k-host": f"{_GRPO} --tokens=32768 --topology=h100:1x8 {_HOST} --config.model.remat=host",
     "grpo-8xh100-16k-lora": f"{_GRPO} --tokens=16384 --topology=h100:1x8 --config.model.lora.rank=32",
+    "deepseek-v3-64xh100-4k-host": (
+        f"--model=deepseek-v3 --tokens=4096 --topology=h100:8x8 --mesh=fsdp=4,tensor=4,expert=4 {_HOST} "
+        "--config.reference.dtype=float8_e4m3fn --config.model.remat=host"
+    ),
     "smollm2-135m-1xh100": "--config=configs/smollm2_135m.py --topology=h100:1x1",
     "smollm2-360m-8xcpu": "--model=smollm2-360m --tokens=1024 --topology=cpu:8",
 }

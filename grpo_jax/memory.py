@@ -7,7 +7,7 @@ python -m grpo_jax.memory --config FILE.py[:ARGUMENT] [--config.KEY=VALUE ...] [
   --model NAME          a published model in mixed precision: bytes by rule, and which accelerators hold them
   --algorithm A         grpo (default), ppo: with a critic as large as the policy
   --tokens N            of a prompt and its completion, about half each (default: 4096)
-  --rows_per_shard N    completions of a micro-batch on each of the mesh's data x fsdp shards (default: 1)
+  --rows_per_shard N    completions of a micro-batch on each data x fsdp x expert shard (default: 1)
   --micro_batches N     micro-batches of the compiled update (default: 1 with --model, else the configuration's)
   --parameters N        number of parameters that bytes by rule are of (default: what the model's name says)
   --weights_dtype, --master_dtype, --moments_dtype, --gradients_dtype, --reference_dtype

@@ -137,16 +137,16 @@ def compiled(program: Program, topology: Topology, resident_bytes: int) -> Compi
     """
     started = time.perf_counter()
     try:
-        executable, libraries = _compiled(program, topology)
+        built, libraries = executable(program, topology)
     except jax.errors.JaxRuntimeError as error:
         if "RESOURCE_EXHAUSTED" not in str(error):
             raise
         reason = str(error).partition("\n")[0]
         raise DoesNotFit(f"--topology: {topology.name} does not hold the program: {reason}") from error
     seconds = time.perf_counter() - started
-    sizes = executable.memory_analysis()
+    sizes = built.memory_analysis()
     assert sizes is not None, "compilers for CPU, GPU and TPU all know the sizes of their buffers"
-    costs = executable.cost_analysis()
+    costs = built.cost_analysis()
     fields = ("argument", "output", "alias", "temp", "host_argument", "host_output", "host_alias", "host_temp")
     return Compiled(
         seconds=seconds,
@@ -158,7 +158,16 @@ def compiled(program: Program, topology: Topology, resident_bytes: int) -> Compi
     )
 
 
-def _compiled(program: Program, topology: Topology) -> tuple[jax.stages.Compiled, bool]:
+def executable(program: Program, topology: Topology) -> tuple[jax.stages.Compiled, bool]:
+    """Compiles a program as ``compiled`` does.
+
+    Args:
+        program: Lowered for devices of the topology.
+        topology: The topology.
+
+    Returns:
+        The compiled program, and whether its matrix products were left to libraries.
+    """
     try:
         return program.lowered.compile(), False
     except jax.errors.JaxRuntimeError as error:

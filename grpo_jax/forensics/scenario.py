@@ -78,7 +78,7 @@ def scenario(model: str, algorithm: str, tokens: int, mesh: Mapping[str, int], r
     Returns:
         Values by key.
     """
-    shards = mesh["data"] * mesh["fsdp"]
+    shards = mesh["data"] * mesh["fsdp"] * mesh["expert"]
     prompt_tokens = 1 << (tokens // 2).bit_length() - 1
     return {
         "recipe": algorithm,
