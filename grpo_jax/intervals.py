@@ -41,8 +41,8 @@ def wilson(rate: float, trials: float) -> tuple[float, float]:
 
     Source: Wilson 1927; Brown, Cai and DasGupta 2001 on why not the normal interval.
 
-    >>> [round(end, 4) for end in wilson(0.9, 10.0)]
-    [0.5958, 0.9821]
+    >>> tuple(round(end, 4) for end in wilson(0.9, 10.0))
+    (0.5958, 0.9821)
     """
     middle = (rate + Z_95**2 / (2 * trials)) / (1 + Z_95**2 / trials)
     half = Z_95 * math.sqrt(rate * (1 - rate) / trials + Z_95**2 / (4 * trials**2)) / (1 + Z_95**2 / trials)

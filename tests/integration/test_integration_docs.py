@@ -10,6 +10,7 @@ import sys
 import pytest
 from ml_collections import ConfigDict
 
+from grpo_jax import train
 from grpo_jax.config import RunConfig, from_nested
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -125,5 +126,6 @@ def test_every_listed_metric_is_written_somewhere() -> None:
 def test_every_exit_status_is_listed() -> None:
     source = "".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "grpo_jax").rglob("*.py")))
     page = (ROOT / "docs" / "recovery.md").read_text(encoding="utf-8")
-    given = {int(number) for number in re.findall(r"exit_status = (\d+)", source)}
+    usage = (train.__doc__ or "").partition("Exit status:")[2].partition("After")[0]
+    given = {int(number) for number in re.findall(r"exit_status = (\d+)", source) + re.findall(r"\b\d+\b", usage)}
     assert {int(number) for number in re.findall(r"^\| (\d+) \|", page, re.MULTILINE)} == given | {0, 1, 2, 130}
