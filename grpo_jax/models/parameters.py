@@ -71,7 +71,7 @@ def init_params(key: jax.Array, spec: ModelSpec) -> Parameters:
 
     params: Parameters = {
         "embedding": spec.embedding_init_std * jax.random.normal(embedding_key, (spec.vocab_size, spec.d_model)),
-        "final_norm": jnp.full(spec.d_model, 1.0 - spec.norm_offset),
+        "final_norm": jnp.full(spec.d_model, 1.0 - spec.norm_offset, jnp.float32),
     }
     layer_keys = jax.random.split(block_key, spec.num_layers)
     for stack in stacks(spec):

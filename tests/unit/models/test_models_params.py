@@ -80,6 +80,12 @@ def test_no_two_parameters_share_their_noise(fresh):
         assert abs(np.corrcoef(one[:size], other[:size])[0, 1]) < 0.1
 
 
+def test_fresh_parameters_have_the_types_of_updated_ones():
+    """A weakly typed one would have every program compiled again after the first update."""
+    params = jax.eval_shape(lambda: init_params(jax.random.key(0), SMALL))
+    assert not [leaf for leaf in jax.tree.leaves(params) if leaf.weak_type]
+
+
 def test_init_follows_its_key():
     first, same, other = (init_params(jax.random.key(seed), SMALL) for seed in (0, 0, 1))
     jax.tree.map(np.testing.assert_array_equal, first, same)
