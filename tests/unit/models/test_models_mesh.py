@@ -72,14 +72,22 @@ def title(sizes):
 
 
 def cases(names, combinations, quick):
-    """These models on these meshes; all but those that are named are slow."""
+    """These models on these meshes. All but those that are named are slow, and the many are a suite of their own."""
+
+    def marks(name, sizes):
+        if f"{name}:{title(sizes)}" in quick:
+            return ()
+        # Three axes at once meet every pair of them.
+        axes = sum(size > 1 for size in sizes.values())
+        return pytest.mark.slow if axes == 3 and name != "experts" else pytest.mark.combinations
+
     found = {
         f"{name}:{title(sizes)}": (name, sizes)
         for name, sizes in itertools.product(names, combinations)
         if SPECS[name].experts or sizes["expert"] == 1
     }
     assert set(quick) <= set(found)
-    return [pytest.param(*case, id=key, marks=() if key in quick else pytest.mark.slow) for key, case in found.items()]
+    return [pytest.param(*case, id=key, marks=marks(*case)) for key, case in found.items()]
 
 
 # Compiling is nearly all of the work here.
