@@ -37,7 +37,9 @@ def command(workdir: Path, *arguments: str, processes: int = 1, config: str = "t
 
 
 def environment(fault: str = "") -> dict[str, str]:
-    return os.environ | {"GRPO_JAX_FAULT": fault, "JAX_NUM_CPU_DEVICES": "4", "PYTHONPATH": str(REPOSITORY)}
+    """Compiling is most of the work here, and programs that are made in less time say the same."""
+    quick = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "true", "JAX_NUM_CPU_DEVICES": "4", "PYTHONPATH": str(REPOSITORY)}
+    return os.environ | quick | {"GRPO_JAX_FAULT": fault}
 
 
 def run(command: list[str], *, fault: str = "", limit_seconds: float = 600) -> subprocess.CompletedProcess[str]:
@@ -104,6 +106,10 @@ def test_the_number_of_processes_changes_nothing(two_processes: Path, tmp_path: 
 
 @pytest.mark.slow
 def test_ppo_and_a_curriculum_in_two_processes(tmp_path: Path) -> None:
+    # PPO divides advantages by their deviation: without any reward it would be that of rounding errors.
+    (tmp_path / "reward.py").write_text(
+        "def digits(problem, completion):\n    return sum(map(str.isdigit, completion.text)) / 32\n"
+    )
     config = tmp_path / "ppo.py"
     config.write_text(
         "from configs import base\n"
@@ -113,6 +119,8 @@ def test_ppo_and_a_curriculum_in_two_processes(tmp_path: Path) -> None:
         "    config.recipe, config.algorithm = 'ppo', base.get_config().algorithm\n"
         "    config.algorithm.micro_batch_completions = 8\n"
         "    config.curriculum.enabled = True\n"
+        "    config.verifier.rewards, config.verifier.weights = ('function',), (1.0,)\n"
+        f"    config.verifier.function = '{tmp_path / 'reward.py'}:digits'\n"
         "    return config\n"
     )
     runs = [finish(tmp_path / str(count), *MESH, processes=count, config=str(config)) for count in (1, 2)]
