@@ -5,13 +5,13 @@ answers and info, and a rubric: reward functions with weights.
 """
 
 import importlib
-import importlib.util
 import inspect
 import json
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from grpo_jax.foreign.modules import module_of_file
 
 INSTALL = "pip install 'verifiers<0.2'"
 
@@ -65,9 +65,10 @@ def load(name: str) -> Any:
     if not isinstance(arguments, dict):
         raise EnvironmentFault(f'{name!r} has no JSON object behind its colon, wanted NAME or NAME:{{"key": value}}')
     try:
-        module = _module_of_file(Path(place)) if place.endswith(".py") else importlib.import_module(place)
-    except ModuleNotFoundError as error:
-        remedy = f" Run `{INSTALL}`." if error.name == "verifiers" else ""
+        module = module_of_file(Path(place), "environment") if place.endswith(".py") else importlib.import_module(place)
+    except (FileNotFoundError, ModuleNotFoundError) as error:
+        missing = error.name if isinstance(error, ModuleNotFoundError) else None
+        remedy = f" Run `{INSTALL}`." if missing == "verifiers" else ""
         raise EnvironmentFault(f"{place}: {error}.{remedy}") from error
     except (Exception, SystemExit) as error:
         raise EnvironmentFault(f"importing {place} fails: {type(error).__name__}: {error}") from error
@@ -80,18 +81,6 @@ def load(name: str) -> Any:
         raise EnvironmentFault(f"load_environment of {place}: {type(error).__name__}: {error}.{remedy}") from error
     _check_kind(environment, place)
     return environment
-
-
-def _module_of_file(path: Path) -> Any:
-    if not path.is_file():
-        raise ModuleNotFoundError(f"there is no file {path} in {Path.cwd()}")
-    spec = importlib.util.spec_from_file_location(f"_environment_{path.stem}", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 def _check_kind(environment: Any, place: str) -> None:

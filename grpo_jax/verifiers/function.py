@@ -1,13 +1,12 @@
 """A user's own reward function as a verifier."""
 
 import importlib
-import importlib.util
 import inspect
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from grpo_jax.foreign.modules import module_of_file
 from grpo_jax.records import Completion, Problem, Verdict
 from grpo_jax.verifiers.base import UnusableVerifierError
 
@@ -94,7 +93,7 @@ def load_function(name: str) -> Callable[[Problem, Completion], Any]:
     if not place or not attribute.isidentifier():
         raise _unusable(name, "that is no such name")
     try:
-        module = _module_of_file(Path(place)) if place.endswith(".py") else importlib.import_module(place)
+        module = module_of_file(Path(place), "reward") if place.endswith(".py") else importlib.import_module(place)
     except (Exception, SystemExit) as error:
         raise _unusable(name, f"importing it fails: {type(error).__name__}: {error}") from error
     function = getattr(module, attribute, None)
@@ -115,23 +114,6 @@ def _check_signature(name: str, function: Callable[..., Any]) -> None:
         signature.bind(None, None)
     except TypeError as error:
         raise _unusable(name, f"it cannot be called with a problem and a completion: {error}") from error
-
-
-def _module_of_file(path: Path) -> Any:
-    if not path.is_file():
-        raise FileNotFoundError(f"there is no file {path} in {Path.cwd()}")
-    # As for a script, its folder comes first, so that it can import its neighbours.
-    folder = str(path.resolve().parent)
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
-    spec = importlib.util.spec_from_file_location(f"_reward_{path.stem}", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    # Dataclasses of the file look their module up.
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 def _unusable(name: str, cause: str) -> UnusableVerifierError:
