@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.experimental import mesh_utils
 from jax.sharding import Mesh, NamedSharding
 
 AXES = ("data", "fsdp", "tensor", "context", "expert")
@@ -35,7 +36,12 @@ def make_mesh(sizes: Mapping[str, int], devices: Sequence[Any] | None = None) ->
             f"config.mesh: got {dict(sizes)}, wanted sizes whose product is the number of devices, {len(devices)}. "
             "One axis may be -1, which takes all that are left; the product of the others must divide the number."
         )
-    return jax.make_mesh(shape, AXES, devices=devices)
+    try:
+        return jax.make_mesh(shape, AXES, devices=devices)
+    except NotImplementedError:
+        # A torus of chips none of whose sides, or products of them, is such an axis: its sides are split.
+        split = mesh_utils.create_device_mesh(shape, devices, allow_split_physical_axes=True)
+        return Mesh(split, AXES, axis_types=(jax.sharding.AxisType.Explicit,) * len(AXES))
 
 
 def found_devices() -> list[Any]:

@@ -27,6 +27,17 @@ def test_the_mesh_has_the_wanted_sizes(sizes, shape):
     assert set(made.devices.flat) == set(jax.devices())
 
 
+def test_sides_of_a_torus_are_split_where_an_axis_asks_for_it(monkeypatch):
+    def refuse(*_, **__):
+        raise NotImplementedError("Failed to find assignment for logical_axis_index 2 of size 8")
+
+    monkeypatch.setattr(jax, "make_mesh", refuse)
+    made = mesh.make_mesh(ONE | {"fsdp": 2, "tensor": 4})
+    assert made.devices.shape == (1, 2, 4, 1, 1)
+    assert set(made.devices.flat) == set(jax.devices())
+    assert set(made.axis_types) == {jax.sharding.AxisType.Explicit}
+
+
 def test_a_platform_without_devices_is_named(monkeypatch):
     def no_backend():
         raise RuntimeError("Unable to initialize backend 'cuda'")
