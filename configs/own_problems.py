@@ -33,7 +33,7 @@ def get_config(variant: str = "") -> ConfigDict:
         ValueError: for another variant, with the choices.
     """
     name, comma, chat = variant.partition(",")
-    if comma and chat != "chat":
+    if comma and (chat != "chat" or not name):
         raise ValueError(f"configs/own_problems.py:{variant}: wanted ',chat' or nothing behind the name")
     config = base.get_config()
     config.steps = 100

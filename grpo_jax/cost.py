@@ -18,6 +18,7 @@ Exit status: 0 done, 2 bad command line or run folder, 3 damaged metrics.
 """
 
 import json
+import statistics
 import sys
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,7 @@ MOST = 1e9
 
 ROWS = {
     "gpus": ("accelerators", ",.0f"),
-    "hours": ("hours", ",.1f"),
+    "hours": ("hours", ",.2f"),
     "gpu_hours": ("accelerator hours", ",.0f"),
     "dollars_per_hour": ("$ per hour", ",.2f"),
     "dollars_rent": ("$ rent", ",.0f"),
@@ -123,7 +124,9 @@ def hours(given: flags.FlagValues) -> float:
         if given.step_seconds is not None:
             raise ConfigError("--step_seconds: got it beside --run, whose metrics say how long a step takes.")
         seconds = step_seconds(Path(given.run))
-        return sum(seconds) / SECONDS_PER_HOUR * (1 if given.steps is None else given.steps / len(seconds))
+        # Each start compiles once, however many steps follow; so a longer run is made of middling steps.
+        total = sum(seconds) if given.steps is None else given.steps * statistics.median(seconds)
+        return total / SECONDS_PER_HOUR
     if (given.steps is None) != (given.step_seconds is None):
         raise ConfigError("--steps and --step_seconds: got one of them, wanted both.")
     if given.steps is not None:

@@ -29,6 +29,7 @@ Exit status: 0 done, 2 bad command line or configuration, or a program that no c
 
 import dataclasses
 import json
+import math
 import sys
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,9 @@ from grpo_jax.training.trainer import RECIPES
 DEVICES = 8
 """Devices of a mesh where nothing says how many."""
 
+MOST = 2**24
+"""Tokens, rows or devices; beyond them nothing would ever be lowered."""
+
 _OF_A_MODEL = (
     *("algorithm", "tokens", "rows_per_shard", "parameters", "mesh", "search", "search_over"),
     *(f"{field.name}_dtype" for field in dataclasses.fields(static.Dtypes)),
@@ -68,6 +72,8 @@ def main() -> int:
     command = cli.parse(sys.argv, _flags(), config_required=False)
     given = command.flags
     topology = _topology(command)
+    if given.png:
+        cli.check_writable(Path(given.png), "--png")
     jax.config.update("jax_platforms", "cpu")
     if given.compile or given.search or not given.model:
         compiled_lib.prepare(topology)
@@ -137,7 +143,8 @@ def compile_run(config: RunConfig, topology: Topology, micro_batches: int | None
 def _flags() -> flags.FlagValues:
     values = flags.FlagValues()
     for name, default in {"devices": None, "tokens": 4096, "rows_per_shard": 1, "micro_batches": None}.items():
-        flags.DEFINE_integer(name, default, name, lower_bound=1, flag_values=values)
+        least = 2 if name == "tokens" else 1  # one of the prompt, one of the completion
+        flags.DEFINE_integer(name, default, name, lower_bound=least, upper_bound=MOST, flag_values=values)
     for name in ("model", "mesh", "topology", "png"):
         flags.DEFINE_string(name, None, name, flag_values=values)
     for name in ("compile", "search", "json"):
@@ -188,6 +195,9 @@ def _of_model(command: cli.CommandLine, spec: ModelSpec, topology: Topology, tok
     mesh = scenario.default_mesh(spec, topology.devices, topology.devices_per_host)
     if given.mesh:
         mesh = scenario.parse_mesh(given.mesh)
+        if math.prod(mesh.values()) != topology.devices:
+            wanted = f"sizes whose product is the number of devices, {topology.devices}"
+            raise ConfigError(f"--mesh: got {given.mesh}, wanted {wanted}.")
     values = scenario.scenario(given.model, given.algorithm, tokens, mesh, rows)
     return scenario.with_defaults(command.config, values, command.overrides)
 

@@ -34,7 +34,7 @@ def main() -> int:
     if not folders:
         raise ConfigError("RUN: got none, wanted one or more run folders. --help shows the command line.")
     output = Path(values.output) if values.output else None
-    if output is not None and not output.parent.is_dir():
+    if output is not None and (output.is_dir() or not output.parent.is_dir()):
         raise ConfigError(f"--output: got {output}, wanted a file in a folder that exists.")
     if len(folders) == 1:
         print(write_report(folders[0], output or folders[0] / REPORT))

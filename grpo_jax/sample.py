@@ -214,7 +214,10 @@ def _encoded(
     text: str, given: flags.FlagValues, model: SavedModel, tokenizer: Tokenizer
 ) -> tuple[list[int], SamplingParams]:
     """The prompt's ids, and how to go on with it in the room that it leaves."""
-    prompt = tokenizer.encode_prompt(text)
+    try:
+        prompt = tokenizer.encode_prompt(text)
+    except ValueError as error:
+        raise ConfigError(f"--prompt: got {text!r}, which the model's tokenizer cannot write: {error}") from error
     if not prompt:
         raise ConfigError(f"--prompt: got {given.prompt!r}, wanted a text of one token or more.")
     tokens = _new_tokens(given.max_new_tokens, len(prompt), model.config.get("max_position_embeddings"))

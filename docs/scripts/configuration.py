@@ -100,13 +100,13 @@ def _said(source: str) -> dict[int, tuple[bool, str]]:
     }
 
 
-def keys(config_class: type, comments: dict[str, str], path: str = "") -> Iterator[Key]:
-    """Every key below a dataclass of the configuration, in order."""
-    defaults, hints = config_class(), typing.get_type_hints(config_class)
-    for field in dataclasses.fields(config_class):
+def keys(defaults: Any, comments: dict[str, str], path: str = "") -> Iterator[Key]:
+    """Every key below a section of the configuration, in order; sections of one class have their own defaults."""
+    hints = typing.get_type_hints(type(defaults))
+    for field in dataclasses.fields(defaults):
         where, default = f"{path}{field.name}", getattr(defaults, field.name)
         if dataclasses.is_dataclass(default):
-            yield from keys(type(default), comments, f"{where}.")
+            yield from keys(default, comments, f"{where}.")
         else:
             yield Key(where, default, _kind(field.name, hints[field.name]), _meaning(where, hints, field, comments))
 
@@ -115,7 +115,8 @@ def _kind(name: str, hint: Any) -> str:
     inner = [kind for kind in typing.get_args(hint) if kind is not types.NoneType]
     optional = types.NoneType in typing.get_args(hint)
     kind = inner[0] if optional else typing.get_origin(hint) or hint
-    unit = next((unit for unit in UNITS if name.split("_")[-1] == unit), "")
+    last = name.split("_")[-1]
+    unit = last if last in UNITS and (kind is int or last == "seconds") else ""
     return ("choice" if kind is typing.Literal else unit or KINDS[kind]) + (" or None" if optional else "")
 
 
@@ -130,7 +131,7 @@ def _meaning(path: str, hints: dict[str, Any], field: dataclasses.Field, comment
 def page() -> str:
     """The page's text."""
     comments = comments_of(BASE.read_text(encoding="utf-8"))
-    sections = {"": list(keys(RunConfig, comments))}
+    sections = {"": list(keys(RunConfig(), comments))}
     for key in sections.pop(""):
         sections.setdefault(key.path.rpartition(".")[0], []).append(key)
     parts = [HEAD]

@@ -64,6 +64,10 @@ def start(
             f"--coordinator_address, --num_processes, --process_id: got {address}, wanted all three, and no "
             "--distributed beside them."
         )
+    if num_processes is not None and process_id is not None and not 0 <= process_id < num_processes:
+        raise ConfigError(
+            f"--process_id: got {process_id} of --num_processes {num_processes}, wanted 0 to one less than that number."
+        )
     if not any(given) and not detect:
         return
     global _barrier_seconds  # noqa: PLW0603

@@ -145,5 +145,9 @@ def _write(path: Path, text: str) -> Path:
     with os.fdopen(handle, "w", encoding="utf-8") as file:
         os.fchmod(handle, 0o644)
         file.write(text)
-    os.replace(temporary, path)
+    try:
+        os.replace(temporary, path)
+    except OSError:
+        os.unlink(temporary)
+        raise
     return path

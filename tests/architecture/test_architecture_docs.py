@@ -14,7 +14,7 @@ from absl import flags
 
 from docs.scripts import configuration
 from grpo_jax import cli
-from grpo_jax.config import RunConfig
+from grpo_jax.config import RunConfig, dotted, to_nested
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 MODULES = {
@@ -157,7 +157,8 @@ def test_the_configuration_page_is_that_of_the_code():
 
 def test_every_key_is_explained_in_base():
     comments = configuration.comments_of(configuration.BASE.read_text(encoding="utf-8"))
-    keys = list(configuration.keys(RunConfig, comments))
+    keys = list(configuration.keys(RunConfig(), comments))
+    assert {key.path: key.default for key in keys} == dotted(to_nested(RunConfig()))
     assert len(keys) > 200
     assert [key.path for key in keys if not key.comment] == [], "wanted a comment beside each in configs/base.py"
 

@@ -173,11 +173,13 @@ def test_a_model_is_compiled_from_the_command_line(tmp_path):
         (["--model=llama3-8b", "--config.mesh.fsdp=2"], r"--config\.mesh: got it beside --model, wanted --mesh"),
         (["--model=llama3-8b", "--compile", "--topology=h100"], r"--topology: got 'h100', wanted h100:HOSTSxDEVICES"),
         (["--model=llama3-8b", "--mesh=fsdp"], r"--mesh: got 'fsdp', wanted AXIS=SIZE"),
-        (["--model=llama3-8b", "--tokens=0"], r"command line: .*tokens"),
+        (["--model=llama3-8b", "--tokens=1"], r"command line: .*tokens"),
+        (["--model=llama3-8b", "--tokens=999999999999"], r"command line: .*tokens"),
+        (["--model=llama3-8b", "--png=/nowhere/x.png"], r"--png: /nowhere/x\.png cannot be written"),
         (["--model=llama3-8b", "--weights_dtype=float64"], r"command line: .*float64"),
         (
             ["--model=llama3-8b", "--compile", "--topology=cpu:8", "--mesh=tensor=4"],
-            r"config\.mesh: got .*'tensor': 4.*product is the number of devices, 8",
+            r"--mesh: got tensor=4, wanted sizes whose product is the number of devices, 8",
         ),
     ],
 )

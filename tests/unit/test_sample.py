@@ -150,7 +150,7 @@ def test_a_run_that_goes_on_is_left_alone(command, run):
         (["--compute_dtype=int8"], r"--compute_dtype: got 'int8', wanted one of float32, bfloat16"),
         (["--config.steps=3"], r"--config: got a configuration, wanted none"),
         (["--tempreature=1"], r"command line: Unknown command line flag 'tempreature'"),
-        (["--prompt=x"], r"--model: the characters tokenizer has no token for 'x'"),
+        (["--prompt=x"], r"--prompt: got 'x', which .* cannot write: the characters tokenizer has no token"),
         (["--model=absent"], r"--model: absent is neither a \.gguf file nor a folder"),
     ],
 )

@@ -27,6 +27,12 @@ def test_flags_that_do_not_go_together_are_refused(arguments):
         distributed.start(CONFIG, **arguments)
 
 
+@pytest.mark.parametrize(("number", "of"), [(0, 0), (2, 2), (-1, 2)])
+def test_a_process_that_is_none_of_them_is_refused(number, of):
+    with pytest.raises(ConfigError, match=f"--process_id: got {number} of --num_processes {of}, wanted 0 to"):
+        distributed.start(CONFIG, coordinator_address="localhost:1", num_processes=of, process_id=number)
+
+
 def test_the_loss_of_a_process_is_told_from_other_faults():
     lost = jax.errors.JaxRuntimeError("UNKNOWN: Gloo all-reduce failed: Connection closed by peer")
     assert distributed.is_loss(lost)

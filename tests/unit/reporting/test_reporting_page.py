@@ -231,6 +231,7 @@ def test_the_command_writes_one_report_or_a_comparison(folder, tmp_path, monkeyp
         (["nowhere"], r"RUN: got .*nowhere, wanted a run folder: it has no config\.json"),
         (["--output=x.html"], r"RUN: got none, wanted one or more run folders"),
         (["a", "--output=/nowhere/x.html"], r"--output: got /nowhere/x\.html, wanted a file in a folder that exists"),
+        (["a", "--output=."], r"--output: got \., wanted a file in a folder that exists"),
         (["a", "./a"], r"RUN: got a, a, wanted each folder once"),
         (["--port=3"], r"command line: .*port"),
     ],
