@@ -112,7 +112,7 @@ def test_math_is_ready(downloads, variant):
     assert parts.config.algorithm.aggregation == ("token_mean" if variant.endswith(",dapo") else "constant_length")
 
 
-@pytest.mark.parametrize("name", prompts.PROMPTS)
+@pytest.mark.parametrize("name", [name for name in prompts.PROMPTS if not name.startswith("code")])
 def test_every_prompt_and_its_verifier_go_together(downloads, name):
     config = base.get_config()
     config.data.task = "file"
@@ -129,6 +129,24 @@ def test_every_prompt_and_its_verifier_go_together(downloads, name):
     prompt = parts.task.problems("test")[0].prompt
     assert "Halve $x$." in prompt
     assert prompt.endswith("<assistant>") == name.endswith("chat")
+
+
+@pytest.mark.parametrize("name", [name for name in prompts.PROMPTS if name.startswith("code")])
+def test_prompts_for_programs_take_problems_with_tests(downloads, name):
+    rows = [
+        {"problem": f"Write half{i}(x).", "test_list": [f"assert half{i}(4) == 2"], "test_imports": []}
+        for i in range(99)
+    ]
+    Path("programs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    config = base.get_config()
+    config.data.task, config.data.path, config.data.tests_format = "file", "programs.jsonl", "mbpp"
+    config.data.tokenizer = "models/Qwen2.5-7B"
+    config.data.max_prompt_tokens = 512
+    prompts.apply(config, name)
+    problem = built(config).task.problems("train")[0]
+    assert "Write half" in problem.prompt
+    assert problem.prompt.endswith("<assistant>") == name.endswith("chat")
+    assert ("(4) == 2" in problem.prompt) == ("tests" in name)
 
 
 @pytest.mark.parametrize(
