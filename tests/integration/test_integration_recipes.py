@@ -133,10 +133,8 @@ def test_every_prompt_and_its_verifier_go_together(downloads, name):
 
 @pytest.mark.parametrize("name", [name for name in prompts.PROMPTS if name.startswith("code")])
 def test_prompts_for_programs_take_problems_with_tests(downloads, name):
-    rows = [
-        {"problem": f"Write half{i}(x).", "test_list": [f"assert half{i}(4) == 2"], "test_imports": []}
-        for i in range(99)
-    ]
+    tests = lambda i: {"test_list": [f"assert half{i}(4) == 2"], "test_imports": []}  # noqa: E731
+    rows = [{"problem": f"Write half{i}(x).", "answer": "x / 2", **tests(i)} for i in range(99)]
     Path("programs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     config = base.get_config()
     config.data.task, config.data.path, config.data.tests_format = "file", "programs.jsonl", "mbpp"
