@@ -44,6 +44,21 @@ class CommandLine(NamedTuple):
     flags: flags.FlagValues
 
 
+def shows_help(text: str | None) -> bool:
+    """Prints what a command does if that is all that its command line asks for.
+
+    Args:
+        text: The command's docstring.
+
+    Returns:
+        Whether it was asked for.
+    """
+    asked = bool({"--help", "-h", "--helpfull"} & set(sys.argv))
+    if asked:
+        print(text)
+    return asked
+
+
 def parse(
     arguments: Sequence[str],
     flag_values: flags.FlagValues,

@@ -63,8 +63,7 @@ TOKENIZER_FILES = (
 
 def main() -> int:
     """Runs the command line; see the module's docstring."""
-    if {"--help", "-h", "--helpfull"} & set(sys.argv):
-        print(__doc__)
+    if cli.shows_help(__doc__):
         return 0
     values = flags.FlagValues()
     flags.DEFINE_string("source", None, "What to convert.", flag_values=values)

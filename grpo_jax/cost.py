@@ -50,8 +50,7 @@ ROWS = {
 
 def main() -> int:
     """Runs the command line; see the module's docstring."""
-    if {"--help", "-h", "--helpfull"} & set(sys.argv):
-        print(__doc__)
+    if cli.shows_help(__doc__):
         return 0
     values = flags.FlagValues()
     flags.DEFINE_integer("gpus", None, "Accelerators.", lower_bound=1, flag_values=values)

@@ -66,8 +66,7 @@ _OF_A_COMPILER = ("topology", "micro_batches")
 
 def main() -> int:
     """Runs the command line; see the module's docstring."""
-    if {"--help", "-h", "--helpfull"} & set(sys.argv):
-        print(__doc__)
+    if cli.shows_help(__doc__):
         return 0
     command = cli.parse(sys.argv, _flags(), config_required=False)
     given = command.flags

@@ -22,9 +22,11 @@ from grpo_jax.reporting.page import REPORT, write_comparison, write_report
 
 def main() -> int:
     """Runs the command line; see the module's docstring."""
-    if {"--help", "-h", "--helpfull"} & set(sys.argv) or len(sys.argv) == 1:
+    if cli.shows_help(__doc__):
+        return 0
+    if len(sys.argv) == 1:
         print(__doc__)
-        return 0 if len(sys.argv) > 1 else cli.USAGE
+        return cli.USAGE
     values = flags.FlagValues()
     flags.DEFINE_string("output", None, "Where the page goes.", flag_values=values)
     try:

@@ -68,8 +68,7 @@ MAY_CHANGE = (
 
 def main() -> int:
     """Runs the command line; see the module's docstring."""
-    if {"--help", "-h", "--helpfull"} & set(sys.argv):
-        print(__doc__)
+    if cli.shows_help(__doc__):
         return 0
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
     flag_values = flags.FlagValues()

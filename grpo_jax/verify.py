@@ -44,8 +44,7 @@ SHOWN_DISAGREEMENTS = 20
 
 def main() -> int:
     """Runs the command line; see the module's docstring."""
-    if {"--help", "-h", "--helpfull"} & set(sys.argv):
-        print(__doc__)
+    if cli.shows_help(__doc__):
         return 0
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
     command = cli.parse(sys.argv, _flags(), config_required=False)

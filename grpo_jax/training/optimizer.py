@@ -150,6 +150,11 @@ def _moved(
     return jax.tree.map(choose, new, params), jax.tree.map(choose, new_state, state)
 
 
+def gradient_norm(gradients: Parameters) -> Float[Array, ""]:
+    """The global norm of gradients, added up in float32 or better whatever they are held in."""
+    return optax.tree.norm(_wide(gradients))
+
+
 def _wide(gradients: Any) -> Any:
     return jax.tree.map(lambda leaf: leaf.astype(jnp.promote_types(leaf.dtype, jnp.float32)), gradients)
 

@@ -16,7 +16,7 @@ from grpo_jax.rollout.engine import Rollout
 from grpo_jax.training import completions, experts
 from grpo_jax.training import critic as critic_lib
 from grpo_jax.training.judged import JudgedBatch, judged_batch, length_schedule
-from grpo_jax.training.optimizer import Optimizer, learning_rate_schedule, make_optimizer
+from grpo_jax.training.optimizer import Optimizer, gradient_norm, learning_rate_schedule, make_optimizer
 from grpo_jax.training.recipe import (
     Metrics,
     Outcome,
@@ -204,7 +204,7 @@ def update_step(
         value_share, state.critic.params, *batch, optimizer=optimizers.critic
     )
     wanted = batch.count > 0
-    finite = jnp.isfinite(optax.tree.norm(actor_gradients)) & jnp.isfinite(optax.tree.norm(critic_gradients))
+    finite = jnp.isfinite(gradient_norm(actor_gradients)) & jnp.isfinite(gradient_norm(critic_gradients))
     learning_rate = jnp.asarray(schedule(state.updates), jnp.float32)
     actor, metrics = apply_gradients(state.actor, actor_gradients, optimizers.actor, wanted & finite)
     if static.algorithm.router_bias_update > 0:

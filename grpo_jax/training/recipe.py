@@ -6,7 +6,6 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jax.sharding import NamedSharding
 from jaxtyping import Array, Bool, Float, Int
 
@@ -15,7 +14,7 @@ from grpo_jax.models import adapters, decoder, precision
 from grpo_jax.models.parameters import STACK_NAMES
 from grpo_jax.models.spec import ModelSpec
 from grpo_jax.parallel import rules
-from grpo_jax.training.optimizer import Optimizer
+from grpo_jax.training.optimizer import Optimizer, gradient_norm
 
 Metrics = dict[str, jax.Array]
 
@@ -154,9 +153,7 @@ def apply_gradients(
         The new state and ``grad_norm`` (before clipping), ``skipped_update`` (nothing to learn from) and
         ``nonfinite_update`` (refused, since the gradient was not finite).
     """
-    norm = optax.tree.norm(
-        jax.tree.map(lambda leaf: leaf.astype(jnp.promote_types(leaf.dtype, jnp.float32)), gradients)
-    )
+    norm = gradient_norm(gradients)
     finite = jnp.isfinite(norm)
     moves = wanted & finite
     trained, held = optimizer.apply(gradients, norm, state.optimizer, adapters.trained(state.params), moves)

@@ -10,8 +10,8 @@ import pytest
 from grpo_jax.config import ReferenceConfig
 from grpo_jax.models import decoder, precision
 from grpo_jax.models.spec import Experts, ModelSpec
-from grpo_jax.parallel import mesh as mesh_lib
 from grpo_jax.training import recipe
+from tests.meshes import on_mesh
 
 DENSE = ModelSpec(
     vocab_size=16,
@@ -27,11 +27,6 @@ DENSE = ModelSpec(
 )
 ROUTED = dataclasses.replace(DENSE, experts=Experts(count=4, per_token=2, d_ff=8, first_dense_layers=1))
 MESHES = [{}, {"fsdp": 2, "tensor": 2, "context": 2}]
-
-
-def on_mesh(sizes):
-    sizes = {axis: sizes.get(axis, 1) for axis in mesh_lib.AXES}
-    return jax.set_mesh(mesh_lib.make_mesh(sizes, jax.devices()[: int(np.prod(list(sizes.values())))]))
 
 
 @jax.jit
@@ -55,7 +50,7 @@ def reference_hidden(spec, config, sizes):
     random = np.random.default_rng(1)
     token_NS = random.integers(0, 16, (4, 8)).astype(np.int32)
     position_NS = np.broadcast_to(np.arange(8, dtype=np.int32), (4, 8))
-    with on_mesh(sizes):
+    with on_mesh(**sizes):
         params = recipe.init_sharded(jax.random.key(0), spec)
         held = jax.jit(lambda params: recipe.frozen_copy(params, spec, config))(params)
         token_NS, position_NS = jnp.asarray(token_NS), jnp.asarray(position_NS)

@@ -12,11 +12,11 @@ import pytest
 from grpo_jax import config as config_lib
 from grpo_jax.models import decoder, layers, moe
 from grpo_jax.models.spec import Experts, LoRA, ModelSpec
-from grpo_jax.parallel import mesh as mesh_lib
 from grpo_jax.parallel import rules
 from grpo_jax.rollout.engine import SamplingParams, assemble
 from grpo_jax.rollout.jax_engine import JaxEngine
 from grpo_jax.training import completions, experts, grpo, judged, ppo, recipe
+from tests.meshes import on_mesh
 
 B, G, T, V, A, E = 4, 4, 6, 14, 2, 4
 PROMPTS = [[5, 1, 2], [1, 2, 4, 6, 7, 8, 9], [10, 12, 13, 0, 1], [4]]
@@ -40,11 +40,6 @@ REWARDS = np.array([[0] * 4, [0, 1, 0, 0], [0.35] * 4, [1, 1, 1, 0]], np.float32
 PPO = pytest.param("ppo", marks=pytest.mark.slow)
 EVERYONE_IN_PPO = pytest.param("ppo", [True] * 4, marks=pytest.mark.slow)
 SCORE = jax.jit(completions.completion_logprobs, static_argnames=("spec", "temperature"))
-
-
-def on_mesh(**sizes):
-    sizes = dict.fromkeys(mesh_lib.AXES, 1) | sizes
-    return jax.set_mesh(mesh_lib.make_mesh(sizes, jax.devices()[: int(np.prod(list(sizes.values())))]))
 
 
 @pytest.fixture(autouse=True)

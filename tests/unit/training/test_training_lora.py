@@ -11,11 +11,11 @@ import optax
 from grpo_jax import config as config_lib
 from grpo_jax.models import adapters, decoder
 from grpo_jax.models.spec import LoRA, ModelSpec
-from grpo_jax.parallel import mesh as mesh_lib
 from grpo_jax.parallel import rules
 from grpo_jax.rollout.engine import Rollout
 from grpo_jax.training import recipe as recipe_lib
 from grpo_jax.training.trainer import RECIPES
+from tests.meshes import on_mesh
 
 B, G, P, T, V = 4, 2, 4, 6, 16
 SPEC = ModelSpec(
@@ -34,11 +34,6 @@ WITH_DROPOUT = dataclasses.replace(SPEC, lora=dataclasses.replace(SPEC.lora, dro
 # The first moment of an update is the gradient itself: b1 is 0 and the clip is out of reach.
 OPTIMIZER = config_lib.OptimizerConfig(learning_rate=0.01, b1=0.0, max_grad_norm=1e9, warmup_steps=0)
 REWARD_BG = np.array([[1, 0], [0, 1], [1, 1], [0.5, 1]], np.float32)
-
-
-def on_mesh(**sizes):
-    sizes = dict.fromkeys(mesh_lib.AXES, 1) | sizes
-    return jax.set_mesh(mesh_lib.make_mesh(sizes, jax.devices()[: int(np.prod(list(sizes.values())))]))
 
 
 def make_recipe(spec=SPEC, micro_batch=8, name="grpo"):

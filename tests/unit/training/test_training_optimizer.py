@@ -11,9 +11,9 @@ import pytest
 from grpo_jax.config import OptimizerConfig, ReferenceConfig, RunConfig
 from grpo_jax.io.checkpoint import Checkpoints
 from grpo_jax.models.spec import ModelSpec
-from grpo_jax.parallel import mesh as mesh_lib
 from grpo_jax.training import optimizer as optimizer_lib
 from grpo_jax.training import recipe
+from tests.meshes import on_mesh
 
 CONFIG = OptimizerConfig(learning_rate=0.8, warmup_steps=4, final_fraction=0.25)
 TOTAL = 12
@@ -58,11 +58,6 @@ ADAM = OptimizerConfig(learning_rate=0.1, warmup_steps=2, weight_decay=0.1, max_
 MESHES = [{}, {"fsdp": 2, "tensor": 2, "context": 2}]
 
 
-def on_mesh(sizes):
-    sizes = {axis: sizes.get(axis, 1) for axis in mesh_lib.AXES}
-    return jax.set_mesh(mesh_lib.make_mesh(sizes, jax.devices()[: int(np.prod(list(sizes.values())))]))
-
-
 def held(made, compute_dtype="float32"):
     """The first state of a policy whose parameters are the same for every optimizer."""
     params = recipe.init_sharded(jax.random.key(0), dataclasses.replace(SPEC, compute_dtype=compute_dtype))
@@ -100,7 +95,7 @@ def masters_of(state):
 
 @pytest.mark.parametrize("sizes", MESHES)
 def test_a_streamed_update_is_the_resident_one(sizes):
-    with on_mesh(sizes):
+    with on_mesh(**sizes):
         streamed = updated(optimizer_lib.make_optimizer(dataclasses.replace(ADAM, placement="host"), 10, "float32"))
         resident = updated(optimizer_lib.make_optimizer(ADAM, 10, "float32"))
     close(streamed.params, resident.params, rtol=1e-6, atol=1e-7)
@@ -110,7 +105,7 @@ def test_a_streamed_update_is_the_resident_one(sizes):
 
 @pytest.mark.parametrize("sizes", MESHES)
 def test_masters_and_moments_stay_in_host_memory_and_the_policy_in_the_compute_dtype(sizes):
-    with on_mesh(sizes):
+    with on_mesh(**sizes):
         made = optimizer_lib.make_optimizer(dataclasses.replace(ADAM, placement="host"), 10, "bfloat16")
         state = updated(made, compute_dtype="bfloat16")
     memories = jax.tree.map(lambda leaf: leaf.sharding.memory_kind, state)
@@ -126,7 +121,7 @@ def test_masters_and_moments_stay_in_host_memory_and_the_policy_in_the_compute_d
 
 @pytest.mark.parametrize("changes", [{}, {"placement": "host"}, {"placement": "host", "moments_dtype": "bfloat16"}])
 def test_a_refused_update_changes_nothing(changes):
-    with on_mesh({}):
+    with on_mesh():
         made = optimizer_lib.make_optimizer(dataclasses.replace(ADAM, **changes), 10, "float32")
         before, after = updated(made, updates=2), updated(made, updates=3, last=False)
     jax.tree.map(np.testing.assert_array_equal, before, after)
@@ -134,7 +129,7 @@ def test_a_refused_update_changes_nothing(changes):
 
 @pytest.mark.parametrize("placement", ["device", "host"])
 def test_narrow_moments_take_half_the_bytes_and_are_near_the_wide_ones(placement):
-    with on_mesh({}):
+    with on_mesh():
         changed = dataclasses.replace(ADAM, moments_dtype="bfloat16", placement=placement)
         narrow = updated(optimizer_lib.make_optimizer(changed, 10, "float32"))
         wide = updated(optimizer_lib.make_optimizer(dataclasses.replace(ADAM, placement=placement), 10, "float32"))
@@ -153,7 +148,7 @@ def test_rounding_at_random_is_right_on_average_and_leaves_what_bfloat16_holds()
 
 
 def test_gradients_are_taken_in_the_dtype_that_was_asked_for_and_applied_in_float32():
-    with on_mesh({}):
+    with on_mesh():
         made = optimizer_lib.make_optimizer(dataclasses.replace(ADAM, gradient_dtype="bfloat16"), 10, "bfloat16")
         state = held(made, "bfloat16")
         differentiated = jax.tree.map(lambda leaf: str(leaf.dtype), made.differentiated(state.params))
@@ -163,7 +158,7 @@ def test_gradients_are_taken_in_the_dtype_that_was_asked_for_and_applied_in_floa
 
 
 def test_an_abstract_state_says_in_which_memory_everything_is():
-    with on_mesh({"fsdp": 2}):
+    with on_mesh(**{"fsdp": 2}):
         made = optimizer_lib.make_optimizer(dataclasses.replace(ADAM, placement="host"), 10, "float32")
         init = lambda params: recipe.init_state(params, made, None)  # noqa: E731
         abstract = recipe.abstract_state(only(init), SPEC)
@@ -177,7 +172,7 @@ def test_a_checkpoint_comes_back_into_the_memory_that_it_was_in(tmp_path):
     kept = ReferenceConfig(dtype="float8_e4m3fn", placement="host")
     made = optimizer_lib.make_optimizer(settings, 10, "float32")
     init = lambda params: recipe.init_policy(params, SPEC, made, RunConfig(reference=kept), 0.04)  # noqa: E731
-    with on_mesh({"fsdp": 2}):
+    with on_mesh(**{"fsdp": 2}):
         state = jax.jit(init)(recipe.init_sharded(jax.random.key(0), SPEC))
         with contextlib.closing(Checkpoints(tmp_path, keep=1)) as checkpoints:
             checkpoints.save(1, state, {})
