@@ -28,6 +28,12 @@ _OUT_OF_MEMORY = (
 )
 
 
+class OutOfMemory(Exception):  # noqa: N818
+    """There was no memory left, and it is known what would need less."""
+
+    exit_status = 1
+
+
 class CommandLine(NamedTuple):
     """A parsed command line.
 
@@ -124,6 +130,18 @@ def check_writable(path: Path, flag: str) -> None:
         raise ConfigError(f"{flag}: {path} cannot be written: {error.strerror}.") from error
 
 
+def exhausted(error: BaseException) -> bool:
+    """Whether a device had no memory left.
+
+    Args:
+        error: What was raised.
+
+    Returns:
+        Whether that was the reason.
+    """
+    return "RESOURCE_EXHAUSTED" in str(error)
+
+
 def run(main: Callable[[], int]) -> typing.NoReturn:
     """Runs an entry point and ends the process with the exit status that its outcome has.
 
@@ -141,7 +159,7 @@ def run(main: Callable[[], int]) -> typing.NoReturn:
     except Exception as error:
         known = USAGE if isinstance(error, FileExistsError | PermissionError) else None
         status = getattr(error, "exit_status", known)
-        if status is None and (isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error)):
+        if status is None and (isinstance(error, MemoryError) or exhausted(error)):
             print(f"error: out of memory: {str(error).splitlines()[0]}\n{_OUT_OF_MEMORY}", file=sys.stderr)
             status = 1
         elif status is None:

@@ -43,11 +43,10 @@ from grpo_jax.config import ConfigError, RunConfig
 from grpo_jax.forensics import compiled as compiled_lib
 from grpo_jax.forensics import scenario, search, static, tables
 from grpo_jax.forensics.hardware import CPU, Topology, parse_topology
-from grpo_jax.forensics.sampling import lower_rollout
 from grpo_jax.models import decoder
 from grpo_jax.models.presets import preset
 from grpo_jax.models.spec import ModelSpec
-from grpo_jax.planning import MOMENTS, PARTS, held_bytes, models
+from grpo_jax.planning import MOMENTS, PARTS, compile_programs, held_bytes, lower_programs, models
 from grpo_jax.training.abstract import fitted, lower_run
 from grpo_jax.training.trainer import RECIPES
 
@@ -76,7 +75,6 @@ def main() -> int:
     jax.config.update("jax_platforms", "cpu")
     if given.compile or given.search or not given.model:
         compiled_lib.prepare(topology)
-    jax.config.update("jax_captured_constants_warn_bytes", -1)  # a batch of views of single numbers is meant
     report: dict[str, Any] = {"run": given.model or command.name, "devices": topology.devices}
     config = command.config
     if given.model:
@@ -107,21 +105,10 @@ def compile_run(config: RunConfig, topology: Topology, micro_batches: int | None
     Raises:
         ConfigError: for a configuration that does not fit together, or not on this topology.
     """
-    run = lower_run(config, compiled_lib.described_devices(topology), micro_batches)
+    lowered = lower_programs(config, compiled_lib.described_devices(topology), micro_batches)
+    found = compile_programs(lowered, topology)
+    run = lowered.run
     state, batch = run.step.state, run.step.batch
-    with jax.set_mesh(run.mesh):
-        sampling = lower_rollout(config, run.spec, state.params)
-    held = static.device_bytes(state)
-    programs = {
-        "update": (run.step.update, held + static.device_bytes(batch)),
-        "prepare": (run.step.prepare, held),
-        "prefill": (sampling.start, held),
-        "decode": (sampling.advance, held + static.device_bytes((sampling.prompt_cache, sampling.state))),
-    }
-    found = {}
-    for name, (program, resident_bytes) in programs.items():
-        print(f"compiling {name} for {topology.name}", file=sys.stderr)
-        found[name] = compiled_lib.compiled(program, topology, resident_bytes)
     components = {
         name: {"parameters": model.params, "optimizer": model.optimizer, "reference": model.reference}
         for name, model in models(state).items()

@@ -3,8 +3,9 @@
 import functools
 import math
 import os
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -13,6 +14,8 @@ import jax.numpy as jnp
 from grpo_jax.config import OptimizerConfig, RunConfig, dotted, to_nested
 from grpo_jax.data.splits import SPLITS
 from grpo_jax.forensics import static
+from grpo_jax.forensics.compiled import Compiled, DoesNotFit, compiled
+from grpo_jax.forensics.hardware import Hardware, Topology
 from grpo_jax.forensics.sampling import LoweredSampling, lower_rollout
 from grpo_jax.models import adapters, precision
 from grpo_jax.models.adapters import init_adapters
@@ -27,9 +30,29 @@ PARTS = ("parameters", "gradients", "optimizer", "reference", "caches", "batch")
 MOMENTS = ("while sampling", "while updating")
 """Sums of what exists at once: caches while sampling, gradients and batch while updating."""
 
+LEVERS = {
+    "update": ("algorithm.micro_batch_completions", "rollout.max_new_tokens", "data.max_prompt_tokens"),
+    "prepare": ("algorithm.micro_batch_completions", "model.logprob_chunk_tokens", "rollout.max_new_tokens"),
+    "prefill": ("rollout.prompts_per_step", "data.max_prompt_tokens"),
+    "decode": ("rollout.prompts_per_step", "rollout.completions_per_prompt", "rollout.max_new_tokens"),
+}
+"""A run's programs, and the keys that decide most of what each needs on top of what is held between them."""
+
 
 _MEASURED = {"cpu": 1024, "default": 8192}
 """Rows and columns of the matrices whose product shows how fast a device is."""
+
+
+class Lowered(NamedTuple):
+    """The programs of a run.
+
+    Attributes:
+        run: What trains on a batch.
+        sampling: What draws one.
+    """
+
+    run: LoweredRun
+    sampling: LoweredSampling
 
 
 class Plan(NamedTuple):
@@ -37,6 +60,7 @@ class Plan(NamedTuple):
 
     Attributes:
         held: See ``held_bytes``.
+        needed: Bytes on each device while each program runs, what is held beside it included, as its compiler says.
         device_bytes: What one device has, or None where it does not say.
         step_flops: Matrix products of one training step in which every group takes part and every completion has its
             full length; of all devices together.
@@ -44,6 +68,7 @@ class Plan(NamedTuple):
     """
 
     held: dict[str, int]
+    needed: dict[str, int]
     device_bytes: int | None
     step_flops: float
     flops_per_second: float
@@ -72,16 +97,58 @@ def held_bytes(config: RunConfig, devices: int | None = None) -> dict[str, int]:
     Raises:
         ConfigError: for a configuration that does not fit together, or not on these devices.
     """
-    return _held(config, *_lowered(config, devices))
+    return _held(config, lower_programs(config, jax.devices()[:devices]))
 
 
-def _lowered(config: RunConfig, devices: int | None = None) -> tuple[LoweredRun, LoweredSampling]:
-    run = lower_run(config, jax.devices()[:devices])
+def lower_programs(config: RunConfig, devices: Sequence[Any], micro_batches: int | None = None) -> Lowered:
+    """Lowers all programs of a run.
+
+    Args:
+        config: The run.
+        devices: Of its mesh.
+        micro_batches: How many of a step's micro-batches an update goes through; None for all.
+
+    Returns:
+        The programs.
+
+    Raises:
+        ConfigError: for a configuration that does not fit together, or not on these devices.
+    """
+    run = lower_run(config, devices, micro_batches)
     with jax.set_mesh(run.mesh):
-        return run, lower_rollout(config, run.spec, run.step.state.params)
+        return Lowered(run, lower_rollout(config, run.spec, run.step.state.params))
 
 
-def _held(config: RunConfig, run: LoweredRun, sampling: LoweredSampling) -> dict[str, int]:
+def compile_programs(lowered: Lowered, topology: Topology) -> dict[str, Compiled]:
+    """Compiles all programs of a run.
+
+    Args:
+        lowered: From ``lower_programs``, for devices of the topology.
+        topology: The topology.
+
+    Returns:
+        What each needs, by name (``LEVERS``).
+
+    Raises:
+        DoesNotFit: where a compiler refuses one for its size.
+    """
+    step, sampling = lowered.run.step, lowered.sampling
+    held = static.device_bytes(step.state)
+    programs = {
+        "update": (step.update, held + static.device_bytes(step.batch)),
+        "prepare": (step.prepare, held),
+        "prefill": (sampling.start, held),
+        "decode": (sampling.advance, held + static.device_bytes((sampling.prompt_cache, sampling.state))),
+    }
+    found = {}
+    for name, (program, resident_bytes) in programs.items():
+        print(f"compiling {name} for {topology.name}", file=sys.stderr)
+        found[name] = compiled(program, topology, resident_bytes)
+    return found
+
+
+def _held(config: RunConfig, lowered: Lowered) -> dict[str, int]:
+    run, sampling = lowered
     held_models = models(run.step.state).values()
     gradients = [
         _gradients(model, optimizer)
@@ -119,15 +186,70 @@ def plan(config: RunConfig) -> Plan:
     Raises:
         ConfigError: for a configuration that does not fit together, or not on these devices.
     """
-    run, sampling = _lowered(config)
+    lowered = lower_programs(config, jax.devices())
+    run, sampling = lowered
     drawn = sampling.start.flops + config.rollout.max_new_tokens * sampling.advance.flops
     trained = run.step.prepare.flops + config.algorithm.passes_per_batch * run.step.update.flops
     return Plan(
-        _held(config, run, sampling),
+        _held(config, lowered),
+        _needed(lowered),
         _device_bytes(),
         drawn + trained,
         _flops_per_second(jnp.dtype(run.spec.compute_dtype)),
     )
+
+
+def _needed(lowered: Lowered) -> dict[str, int]:
+    return {name: program.needed_bytes for name, program in compile_programs(lowered, _present()).items()}
+
+
+def require_fit(config: RunConfig, needed: Mapping[str, int], device_bytes: int | None) -> None:
+    """Refuses a run that the devices of this process have no room for.
+
+    Args:
+        config: The run.
+        needed: See ``Plan``.
+        device_bytes: What one device has; None where it does not say.
+
+    Raises:
+        DoesNotFit: if a program needs more.
+    """
+    over = {name: size for name, size in needed.items() if device_bytes and size > device_bytes}
+    if over:
+        raise DoesNotFit(f"config: too large for the devices. {_remedy(config, over)}")
+
+
+def explain_exhaustion(config: RunConfig) -> str:
+    """What a run that has run out of memory needs, compiled for the devices of this process.
+
+    Args:
+        config: The run.
+
+    Returns:
+        Bytes of the programs that need most, and the keys that make them smaller.
+    """
+    needed = _needed(lower_programs(config, jax.devices()))
+    least = min(_device_bytes() or math.inf, max(needed.values()))
+    return _remedy(config, {name: size for name, size in needed.items() if size >= least})
+
+
+def _remedy(config: RunConfig, large: Mapping[str, int]) -> str:
+    values = dotted(to_nested(config))
+    keys = dict.fromkeys(key for name in large for key in LEVERS[name])
+    return (
+        f"As compiled, {_gibibytes(large)} GiB are needed on each device{_there_are()}. Smaller values of these keys "
+        f"make it less: {', '.join(f'config.{key} ({values[key]})' for key in keys)}; "
+        "docs/memory.md has all that do, and --dry_run says what comes of it."
+    )
+
+
+def _gibibytes(sizes: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {size / static.GIBIBYTE:.3f}" for name, size in sizes.items())
+
+
+def _there_are() -> str:
+    size = _device_bytes()
+    return f", of {size / static.GIBIBYTE:.3f} that it has" if size else ""
 
 
 def described(parts: setup.Parts) -> dict[str, str]:
@@ -160,6 +282,9 @@ def lines(parts: setup.Parts) -> Iterator[str]:
 
     Yields:
         Keys that differ from their defaults, the parts of the run, its memory and its time.
+
+    Raises:
+        DoesNotFit: at the end, if a device has no room for the run.
     """
     config, default = (dotted(to_nested(one)) for one in (parts.config, RunConfig()))
     for key, value in config.items():
@@ -168,19 +293,24 @@ def lines(parts: setup.Parts) -> Iterator[str]:
     for name, line in described(parts).items():
         yield f"{name:<12} {line}"
     planned = plan(parts.config)
-    peak = max(planned.held[moment] for moment in MOMENTS)
-    of = f" of {planned.device_bytes / static.GIBIBYTE:.1f}" if planned.device_bytes else ""
-    shares = ", ".join(f"{part} {planned.held[part] / static.GIBIBYTE:.3f}" for part in PARTS)
-    yield f"{'memory':<12} {peak / static.GIBIBYTE:.3f}{of} GiB on each device between programs ({shares});"
-    yield f"{'':<12} activations come on top (grpo_jax.memory --compile)"
-    if planned.device_bytes and peak > planned.device_bytes:
-        yield f"{'':<12} THIS DOES NOT FIT. docs/memory.md says which keys make it smaller."
+    shares, moments = ({name: planned.held[name] for name in names} for names in (PARTS, MOMENTS))
+    yield f"{'memory':<12} {_gibibytes(planned.needed)} GiB on each device{_there_are()}, as compiled;"
+    yield f"{'':<12} between programs {_gibibytes(moments)} ({_gibibytes(shares)})"
     steps, seconds = parts.config.steps, planned.step_seconds
     yield (
         f"{'time':<12} {_duration(steps * seconds)} of matrix products for {steps} steps of full-length completions "
         f"({planned.step_flops:.2e} operations each; {planned.flops_per_second:.2e} per second and device, measured);"
     )
     yield f"{'':<12} judges, evaluations, a cold start and what is no matrix product come on top"
+    require_fit(parts.config, planned.needed, planned.device_bytes)
+
+
+def _present() -> Topology:
+    """The devices of this process and those of the others that it works with."""
+    device = jax.devices()[0]
+    platform = {"cpu": "cpu", "tpu": "tpu"}.get(device.platform, "cuda")
+    kind = Hardware(device.device_kind, platform, _device_bytes() or 0, 0.0, 0.0)
+    return Topology(kind, (jax.device_count(),))
 
 
 def _device_bytes() -> int | None:

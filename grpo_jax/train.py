@@ -8,7 +8,8 @@ python -m grpo_jax.train --config FILE.py[:ARGUMENT] [--config.KEY=VALUE ...] [-
   --config.a.b=value    changes one key; sequences as --config.verifier.rewards="('numeric', 'format')"
   --workdir DIR         run folder (default: runs/<config>-<time>); one that holds a run goes on where it stopped
   --resume              goes on with the newest run of this config in runs/; give the same overrides again
-  --dry_run             checks everything, prints what the run is, what it needs in memory and time, and stops
+  --dry_run             checks everything, compiles the run's programs, prints what the run is, what it needs in
+                        memory and time, and stops; status 2 if the devices have no room for it
 
 One process trains on the devices it sees. Several, usually one for each host, are started with the same command and
 work on one mesh; each judges its share of the completions, and the first one writes the records:
@@ -30,7 +31,7 @@ import importlib.metadata
 import json
 import logging
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import jax
@@ -97,8 +98,9 @@ def _run(command: cli.CommandLine) -> int:
     exchange.require_same(setup.facts(parts))
     exchange.on_first(lambda: trackers.check_installed(command.config.trackers))
     if command.flags.dry_run:
-        for line in planning.lines(parts) if exchange.is_first() else ():
-            print(line)
+        for line in planning.lines(parts):
+            if exchange.is_first():
+                print(line)
         return 0
     workdir = Path(exchange.on_first(lambda: str(_workdir(command))))
     if exchange.on_first(lambda: _finished(workdir, command.config)):
@@ -110,8 +112,21 @@ def _run(command: cli.CommandLine) -> int:
         facts = exchange.together(pool.wait_until_ready)
         with contextlib.ExitStack() as held:
             folder = _open_folder(workdir, command, held)
-            train(parts, folder, pool, facts)
+            reason = _exhaustion(lambda: train(parts, folder, pool, facts))
+    if reason is not None:
+        raise cli.OutOfMemory(f"out of memory: {reason}\n{planning.explain_exhaustion(command.config)}")
     return 0
+
+
+def _exhaustion(run: Callable[[], None]) -> str | None:
+    """Runs something, and gives the reason if the devices had no memory for it: what it held there is free by then."""
+    try:
+        run()
+    except Exception as error:
+        if not cli.exhausted(error):
+            raise
+        return str(error).partition("\n")[0]
+    return None
 
 
 def _open_folder(workdir: Path, command: cli.CommandLine, held: contextlib.ExitStack) -> RunFolder:

@@ -37,9 +37,9 @@ MOST_MAPPINGS = 20_000
 """Linux lets a process have 65,530; each compiled program takes some, and XLA aborts when there are no more."""
 
 
-@pytest.fixture(scope="module", autouse=True)
+@pytest.fixture(autouse=True)
 def compiled_programs_make_room():
-    """Lets go of the programs of earlier modules before a long run has too many."""
+    """Lets go of the programs of earlier tests before a long run has too many."""
     yield
     mappings = pathlib.Path("/proc/self/maps")
     if mappings.exists() and mappings.read_bytes().count(b"\n") > MOST_MAPPINGS:

@@ -142,7 +142,7 @@ def compiled(program: Program, topology: Topology, resident_bytes: int) -> Compi
         if "RESOURCE_EXHAUSTED" not in str(error):
             raise
         reason = str(error).partition("\n")[0]
-        raise DoesNotFit(f"--topology: {topology.name} does not hold the program: {reason}") from error
+        raise DoesNotFit(f"{topology.name} does not hold the program: {reason}") from error
     seconds = time.perf_counter() - started
     sizes = built.memory_analysis()
     assert sizes is not None, "compilers for CPU, GPU and TPU all know the sizes of their buffers"

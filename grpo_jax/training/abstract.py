@@ -1,6 +1,7 @@
 """A training step lowered from shapes: no weights, no tokenizer, no problems, no devices of the kind it is for."""
 
 import dataclasses
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -157,7 +158,10 @@ def lower_step(recipe: Recipe, config: RunConfig, spec: ModelSpec, micro_batches
     )
     completions = config.rollout.prompts_per_step * config.rollout.completions_per_prompt
     passes = completions // config.algorithm.micro_batch_completions
-    prepare = lower(jax.jit(prepared), state, *given, passes=passes)
+    with warnings.catch_warnings():
+        # The rows that lengths are read from are constants, and meant to be.
+        warnings.filterwarnings("ignore", "A large amount of constants were captured")
+        prepare = lower(jax.jit(prepared), state, *given, passes=passes)
     batch = prepare.lowered.out_info
     if micro_batches is not None:
         passes = min(passes, micro_batches)

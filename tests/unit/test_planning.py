@@ -3,8 +3,9 @@
 import jax
 import pytest
 
-from grpo_jax import planning, train
-from grpo_jax.config import ConfigError, RunConfig, from_nested
+from grpo_jax import cli, planning, train
+from grpo_jax.config import ConfigError, RunConfig, dotted, from_nested, to_nested
+from grpo_jax.forensics.compiled import DoesNotFit
 from grpo_jax.models.parameters import count
 from grpo_jax.training import setup
 
@@ -39,9 +40,47 @@ def test_twice_the_tokens_ask_for_about_twice_the_arithmetic(config):
     assert 1.9 < planning.plan(longer).step_flops / planning.plan(config).step_flops < 2.1
 
 
-def test_what_does_not_fit_is_said(config, monkeypatch):
-    monkeypatch.setattr(planning, "_device_bytes", lambda: 1000)
-    assert any("DOES NOT FIT" in line for line in planning.lines(setup.build(config)))
+def test_a_plan_knows_what_compiled_programs_need(config):
+    made = planning.plan(config)
+    assert set(made.needed) == set(planning.LEVERS)
+    resident = sum(made.held[part] for part in ("parameters", "optimizer", "reference"))
+    assert all(size > resident for size in made.needed.values())
+
+
+def test_what_does_not_fit_is_refused_with_the_keys_that_decide_it(config, monkeypatch):
+    needed = planning.plan(config).needed
+    limit = sorted(needed.values())[-1] - 1
+    monkeypatch.setattr(planning, "_device_bytes", lambda: limit)
+    [largest] = [name for name, size in needed.items() if size > limit]
+    shown = []
+    with pytest.raises(
+        DoesNotFit, match=f"(?s)As compiled, {largest} .* GiB.*{planning.LEVERS[largest][0]}"
+    ) as refused:
+        shown.extend(planning.lines(setup.build(config)))
+    assert refused.value.exit_status == cli.USAGE
+    assert any(line.startswith("memory") for line in shown)
+    assert "max_new_tokens (4)" in str(refused.value)
+
+
+def test_levers_are_keys(config):
+    assert {key for keys in planning.LEVERS.values() for key in keys} <= dotted(to_nested(config)).keys()
+
+
+@pytest.mark.parametrize("device_bytes", [1000, None])
+def test_a_run_without_memory_ends_with_what_it_needs(device_bytes, tmp_path, monkeypatch):
+    file = tmp_path / "tiny.py"
+    file.write_text(f"from ml_collections import ConfigDict\n\ndef get_config():\n    return ConfigDict({TINY!r})\n")
+    arguments = ["train", "--config", str(file), "--workdir", str(tmp_path / "run"), "--config.verifier.workers=1"]
+    monkeypatch.setattr("sys.argv", arguments)
+
+    def exhausted(*_):
+        raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 9 bytes.\nand more")
+
+    monkeypatch.setattr(train, "train", exhausted)
+    monkeypatch.setattr(planning, "_device_bytes", lambda: device_bytes)
+    with pytest.raises(cli.OutOfMemory, match=r"allocating 9 bytes\.\nAs compiled, .*config\.\w+\.\w+ \(") as ended:
+        train.main()
+    assert ended.value.exit_status == 1
 
 
 def test_a_dry_run_prints_the_run_and_leaves_nothing_behind(tmp_path, monkeypatch, capsys):
