@@ -17,8 +17,8 @@ import jax
 
 import configs
 from grpo_jax.config import RunConfig, from_nested
+from grpo_jax.footprint import MOMENTS, PARTS, held_bytes
 from grpo_jax.forensics.static import GIBIBYTE, markdown_table
-from grpo_jax.planning import MOMENTS, PARTS, held_bytes
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 FIGURES, PAGE = DOCS / "config_memory.json", DOCS / "memory.md"

@@ -40,13 +40,13 @@ from rich.console import Console
 
 from grpo_jax import cli
 from grpo_jax.config import ConfigError, RunConfig
+from grpo_jax.footprint import MOMENTS, PARTS, compile_programs, held_bytes, lower_programs, models
 from grpo_jax.forensics import compiled as compiled_lib
 from grpo_jax.forensics import scenario, search, static, tables
 from grpo_jax.forensics.hardware import CPU, Topology, parse_topology
 from grpo_jax.models import decoder
 from grpo_jax.models.presets import preset
 from grpo_jax.models.spec import ModelSpec
-from grpo_jax.planning import MOMENTS, PARTS, compile_programs, held_bytes, lower_programs, models
 from grpo_jax.training.abstract import fitted, lower_run
 from grpo_jax.training.trainer import RECIPES
 

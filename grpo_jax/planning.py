@@ -1,65 +1,33 @@
 """What a run will be, before it begins: its parts in words, bytes on each device, and how long it takes at least."""
 
-import functools
 import math
 import os
-import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from grpo_jax.config import OptimizerConfig, RunConfig, dotted, to_nested
+from grpo_jax.config import RunConfig, dotted, to_nested
 from grpo_jax.data.splits import SPLITS
+from grpo_jax.footprint import LEVERS, MOMENTS, PARTS, Lowered, compile_programs, held_between, lower_programs
 from grpo_jax.forensics import static
-from grpo_jax.forensics.compiled import Compiled, DoesNotFit, compiled
+from grpo_jax.forensics.compiled import DoesNotFit
 from grpo_jax.forensics.hardware import Hardware, Topology
-from grpo_jax.forensics.sampling import LoweredSampling, lower_rollout
-from grpo_jax.models import adapters, precision
 from grpo_jax.models.adapters import init_adapters
 from grpo_jax.models.parameters import count
 from grpo_jax.training import setup
-from grpo_jax.training.abstract import LoweredRun, lower_run
-from grpo_jax.training.recipe import TrainState
-
-PARTS = ("parameters", "gradients", "optimizer", "reference", "caches", "batch")
-"""What is added up."""
-
-MOMENTS = ("while sampling", "while updating")
-"""Sums of what exists at once: caches while sampling, gradients and batch while updating."""
-
-LEVERS = {
-    "update": ("algorithm.micro_batch_completions", "rollout.max_new_tokens", "data.max_prompt_tokens"),
-    "prepare": ("algorithm.micro_batch_completions", "model.logprob_chunk_tokens", "rollout.max_new_tokens"),
-    "prefill": ("rollout.prompts_per_step", "data.max_prompt_tokens"),
-    "decode": ("rollout.prompts_per_step", "rollout.completions_per_prompt", "rollout.max_new_tokens"),
-}
-"""A run's programs, and the keys that decide most of what each needs on top of what is held between them."""
-
 
 _MEASURED = {"cpu": 1024, "default": 8192}
 """Rows and columns of the matrices whose product shows how fast a device is."""
-
-
-class Lowered(NamedTuple):
-    """The programs of a run.
-
-    Attributes:
-        run: What trains on a batch.
-        sampling: What draws one.
-    """
-
-    run: LoweredRun
-    sampling: LoweredSampling
 
 
 class Plan(NamedTuple):
     """What a run needs.
 
     Attributes:
-        held: See ``held_bytes``.
+        held: See ``footprint.held_bytes``.
         needed: Bytes on each device while each program runs, what is held beside it included, as its compiler says.
         device_bytes: What one device has, or None where it does not say.
         step_flops: Matrix products of one training step in which every group takes part and every completion has its
@@ -79,101 +47,6 @@ class Plan(NamedTuple):
         return self.step_flops / (self.flops_per_second * jax.device_count())
 
 
-def models(state: Any) -> dict[str, TrainState]:
-    """The models in training by name: the policy, and the critic where there is one."""
-    return {"policy": state} if isinstance(state, TrainState) else {"policy": state.actor, "critic": state.critic}
-
-
-def held_bytes(config: RunConfig, devices: int | None = None) -> dict[str, int]:
-    """Lowers a run's programs over devices of this process and adds up what lives between them.
-
-    Args:
-        config: The run.
-        devices: How many; None for all.
-
-    Returns:
-        Bytes on each device by part (``PARTS``) and at once (``MOMENTS``).
-
-    Raises:
-        ConfigError: for a configuration that does not fit together, or not on these devices.
-    """
-    return _held(config, lower_programs(config, jax.devices()[:devices]))
-
-
-def lower_programs(config: RunConfig, devices: Sequence[Any], micro_batches: int | None = None) -> Lowered:
-    """Lowers all programs of a run.
-
-    Args:
-        config: The run.
-        devices: Of its mesh.
-        micro_batches: How many of a step's micro-batches an update goes through; None for all.
-
-    Returns:
-        The programs.
-
-    Raises:
-        ConfigError: for a configuration that does not fit together, or not on these devices.
-    """
-    run = lower_run(config, devices, micro_batches)
-    with jax.set_mesh(run.mesh):
-        return Lowered(run, lower_rollout(config, run.spec, run.step.state.params))
-
-
-def compile_programs(lowered: Lowered, topology: Topology) -> dict[str, Compiled]:
-    """Compiles all programs of a run.
-
-    Args:
-        lowered: From ``lower_programs``, for devices of the topology.
-        topology: The topology.
-
-    Returns:
-        What each needs, by name (``LEVERS``).
-
-    Raises:
-        DoesNotFit: where a compiler refuses one for its size.
-    """
-    step, sampling = lowered.run.step, lowered.sampling
-    held = static.device_bytes(step.state)
-    programs = {
-        "update": (step.update, held + static.device_bytes(step.batch)),
-        "prepare": (step.prepare, held),
-        "prefill": (sampling.start, held),
-        "decode": (sampling.advance, held + static.device_bytes((sampling.prompt_cache, sampling.state))),
-    }
-    found = {}
-    for name, (program, resident_bytes) in programs.items():
-        print(f"compiling {name} for {topology.name}", file=sys.stderr)
-        found[name] = compiled(program, topology, resident_bytes)
-    return found
-
-
-def _held(config: RunConfig, lowered: Lowered) -> dict[str, int]:
-    run, sampling = lowered
-    held_models = models(run.step.state).values()
-    gradients = [
-        _gradients(model, optimizer)
-        for model, optimizer in zip(held_models, (config.optimizer, config.ppo.critic), strict=False)
-    ]
-    held = {
-        "parameters": sum(static.device_bytes(model.params) for model in held_models),
-        "gradients": static.device_bytes(gradients),
-        "optimizer": sum(static.device_bytes(model.optimizer) for model in held_models),
-        "reference": sum(static.device_bytes(model.reference) for model in held_models),
-        "caches": static.device_bytes((sampling.prompt_cache, sampling.state)),
-        "batch": static.device_bytes(run.step.batch),
-    }
-    resident = held["parameters"] + held["optimizer"] + held["reference"]
-    sums = (resident + held["caches"], resident + held["gradients"] + held["batch"])
-    return held | dict(zip(MOMENTS, sums, strict=True))
-
-
-def _gradients(model: TrainState, optimizer: OptimizerConfig) -> Any:
-    """Shapes of the gradients that are added up."""
-    narrowed = functools.partial(precision.narrowed, dtype=optimizer.gradient_dtype)
-    trained = adapters.trained(model.params)
-    return trained if optimizer.gradient_dtype == "float32" else jax.eval_shape(narrowed, trained)
-
-
 def plan(config: RunConfig) -> Plan:
     """Works out what a run needs on the devices of this process.
 
@@ -191,7 +64,7 @@ def plan(config: RunConfig) -> Plan:
     drawn = sampling.start.flops + config.rollout.max_new_tokens * sampling.advance.flops
     trained = run.step.prepare.flops + config.algorithm.passes_per_batch * run.step.update.flops
     return Plan(
-        _held(config, lowered),
+        held_between(config, lowered),
         _needed(lowered),
         _device_bytes(),
         drawn + trained,
@@ -308,8 +181,8 @@ def lines(parts: setup.Parts) -> Iterator[str]:
 def _present() -> Topology:
     """The devices of this process and those of the others that it works with."""
     device = jax.devices()[0]
-    platform = {"cpu": "cpu", "tpu": "tpu"}.get(device.platform, "cuda")
-    kind = Hardware(device.device_kind, platform, _device_bytes() or 0, 0.0, 0.0)
+    platforms: dict[str, Literal["cpu", "tpu", "cuda"]] = {"cpu": "cpu", "tpu": "tpu", "gpu": "cuda"}
+    kind = Hardware(device.device_kind, platforms[device.platform], _device_bytes() or 0, 0.0, 0.0)
     return Topology(kind, (jax.device_count(),))
 
 

@@ -3,7 +3,7 @@
 import jax
 import pytest
 
-from grpo_jax import cli, planning, train
+from grpo_jax import cli, footprint, planning, train
 from grpo_jax.config import ConfigError, RunConfig, dotted, from_nested, to_nested
 from grpo_jax.forensics.compiled import DoesNotFit
 from grpo_jax.models.parameters import count
@@ -42,7 +42,7 @@ def test_twice_the_tokens_ask_for_about_twice_the_arithmetic(config):
 
 def test_a_plan_knows_what_compiled_programs_need(config):
     made = planning.plan(config)
-    assert set(made.needed) == set(planning.LEVERS)
+    assert set(made.needed) == set(footprint.LEVERS)
     resident = sum(made.held[part] for part in ("parameters", "optimizer", "reference"))
     assert all(size > resident for size in made.needed.values())
 
@@ -54,7 +54,7 @@ def test_what_does_not_fit_is_refused_with_the_keys_that_decide_it(config, monke
     [largest] = [name for name, size in needed.items() if size > limit]
     shown = []
     with pytest.raises(
-        DoesNotFit, match=f"(?s)As compiled, {largest} .* GiB.*{planning.LEVERS[largest][0]}"
+        DoesNotFit, match=f"(?s)As compiled, {largest} .* GiB.*{footprint.LEVERS[largest][0]}"
     ) as refused:
         shown.extend(planning.lines(setup.build(config)))
     assert refused.value.exit_status == cli.USAGE
@@ -63,7 +63,7 @@ def test_what_does_not_fit_is_refused_with_the_keys_that_decide_it(config, monke
 
 
 def test_levers_are_keys(config):
-    assert {key for keys in planning.LEVERS.values() for key in keys} <= dotted(to_nested(config)).keys()
+    assert {key for keys in footprint.LEVERS.values() for key in keys} <= dotted(to_nested(config)).keys()
 
 
 @pytest.mark.parametrize("device_bytes", [1000, None])
