@@ -121,7 +121,7 @@ def smaller_and_larger(topology: Topology, most_devices: int) -> list[Topology]:
     """Topologies of the same kind that can be had.
 
     Args:
-        topology: One of them. GPU hosts stay as they are.
+        topology: One of them. GPU hosts stay as they are, but one alone may be used in part.
         most_devices: None has more.
 
     Returns:
@@ -129,7 +129,8 @@ def smaller_and_larger(topology: Topology, most_devices: int) -> list[Topology]:
     """
     if topology.hardware.platform == "cuda":
         hosts = {1, 2, 3, *quarters(4, most_devices, topology.grid[0])}
-        grids = [(number, topology.grid[1]) for number in hosts]
+        size = topology.grid[1]
+        grids = [(1, part) for part in range(1, size) if size % part == 0] + [(number, size) for number in hosts]
     else:
         # Tori grow by their shortest side.
         sides = [2, 2, 1] if len(topology.grid) == 3 else [2] * len(topology.grid)

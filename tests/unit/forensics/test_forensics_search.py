@@ -29,8 +29,9 @@ def test_topologies_grow_as_they_can_be_had():
     names = lambda text, most: [one.name for one in search.smaller_and_larger(parse_topology(text), most)]  # noqa: E731
     assert names("v5p:4x4x4", 64) == ["v5p:2x2x1", "v5p:2x2x2", "v5p:2x2x4", "v5p:2x4x4", "v5p:4x4x4"]
     assert names("v6e:2x4", 32) == ["v6e:2x2", "v6e:2x4", "v6e:4x4", "v6e:4x8"]
-    assert names("h100:8x8", 64) == [f"h100:{hosts}x8" for hosts in range(1, 9)]
-    assert names("h100:9x2", 20) == [f"h100:{hosts}x2" for hosts in (*range(1, 11),)]
+    shares = [f"h100:1x{part}" for part in (1, 2, 4)]
+    assert names("h100:8x8", 64) == shares + [f"h100:{hosts}x8" for hosts in range(1, 9)]
+    assert names("h100:9x2", 20) == ["h100:1x1", *(f"h100:{hosts}x2" for hosts in range(1, 11))]
 
 
 @pytest.fixture
@@ -50,14 +51,14 @@ def lowered(point):
 
 def test_each_size_is_searched_for_on_its_own(needed, capsys):
     start = search.Point(parse_topology("h100:1x8"), 16384, 1)
-    found = search.searched(None, start, lambda one: one.grid[0] in (1, 2, 4), lowered)
-    assert {name: outcome["best"] for name, outcome in found.items()} == {"tokens": 57344, "rows": 3, "devices": 8}
+    found = search.searched(None, start, lambda one: one.devices in (2, 4, 8, 16), lowered)
+    assert {name: outcome["best"] for name, outcome in found.items()} == {"tokens": 57344, "rows": 3, "devices": 4}
     assert found["tokens"]["tried"][65536] is False
     progress = capsys.readouterr()
     assert progress.out == ""
     assert len(re.findall("h100:1x8, 16384 tokens, 1 rows", progress.err)) == 1, "each is compiled once"
     crowded = start._replace(tokens=65536)
-    found = search.searched(["devices"], crowded, lambda one: one.grid[0] in (1, 2, 4), lowered)
+    found = search.searched(["devices"], crowded, lambda one: one.devices in (2, 4, 8, 16), lowered)
     assert found == {"devices": {"best": 16, "tried": {8: False, 16: True}}}
 
 
