@@ -106,7 +106,7 @@ def test_the_number_of_processes_changes_nothing(two_processes: Path, tmp_path: 
 
 @pytest.mark.slow
 def test_ppo_and_a_curriculum_in_two_processes(tmp_path: Path) -> None:
-    # PPO divides advantages by their deviation, 1e-4 without any reward: rounding would be seen through a magnifying glass.
+    # PPO divides advantages by their deviation, 1e-4 without any reward: which magnifies rounding.
     (tmp_path / "reward.py").write_text(
         "def digits(problem, completion):\n    return sum(map(str.isdigit, completion.text)) / 32\n"
     )
