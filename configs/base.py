@@ -187,6 +187,7 @@ def get_config() -> ConfigDict:
     config.rollout = ConfigDict(
         {
             "prompts_per_step": 32,  # problems of a step, B
+            "batch_prompts": 0,  # of them whose completions are sampled at once, which bounds the caches; 0: all
             "completions_per_prompt": 8,  # group size G, at least 2
             "max_new_tokens": 64,  # completions are cut off here
             "temperature": 1.0,  # logits are divided by it, in sampler and trainer alike

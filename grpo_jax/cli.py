@@ -23,7 +23,7 @@ _CONFIG_FLAG = "--config"
 
 _OUT_OF_MEMORY = (
     "What was saved goes on with the same --workdir. `python -m grpo_jax.memory --config FILE` shows what a run holds, "
-    "and docs/memory.md which keys make it smaller: rollout.max_new_tokens, rollout.prompts_per_step, "
+    "and docs/memory.md which keys make it smaller: rollout.max_new_tokens, rollout.batch_prompts, "
     "algorithm.micro_batch_completions and model.remat first."
 )
 

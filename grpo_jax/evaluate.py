@@ -224,7 +224,7 @@ def _sampled(model: SavedModel, command: cli.CommandLine, asked: Asked) -> list[
         spec,
         eos_ids=tokenizer.eos_ids,
         pad_id=tokenizer.pad_id,
-        batch_completions=config.rollout.prompts_per_step * config.rollout.completions_per_prompt,
+        batch_completions=config.rollout.prompts_at_once * config.rollout.completions_per_prompt,
         chunk_tokens=config.rollout.decode_chunk_tokens,
         tokenizer=tokenizer,
     )

@@ -25,8 +25,8 @@ MOMENTS = ("while sampling", "while updating")
 LEVERS = {
     "update": ("algorithm.micro_batch_completions", "rollout.max_new_tokens", "data.max_prompt_tokens"),
     "prepare": ("algorithm.micro_batch_completions", "model.logprob_chunk_tokens", "rollout.max_new_tokens"),
-    "prefill": ("rollout.prompts_per_step", "data.max_prompt_tokens"),
-    "decode": ("rollout.prompts_per_step", "rollout.completions_per_prompt", "rollout.max_new_tokens"),
+    "prefill": ("rollout.batch_prompts", "data.max_prompt_tokens"),
+    "decode": ("rollout.batch_prompts", "rollout.completions_per_prompt", "rollout.max_new_tokens"),
 }
 """A run's programs, and the keys that decide most of what each needs on top of what is held between them."""
 

@@ -61,7 +61,9 @@ def plan(config: RunConfig) -> Plan:
     """
     lowered = lower_programs(config, jax.devices())
     run, sampling = lowered
-    drawn = sampling.start.flops + config.rollout.max_new_tokens * sampling.advance.flops
+    rollout = config.rollout
+    batches = -(-rollout.prompts_per_step // rollout.prompts_at_once)
+    drawn = batches * (sampling.start.flops + rollout.max_new_tokens * sampling.advance.flops)
     trained = run.step.prepare.flops + config.algorithm.passes_per_batch * run.step.update.flops
     return Plan(
         held_between(config, lowered),
@@ -110,9 +112,9 @@ def _remedy(config: RunConfig, large: Mapping[str, int]) -> str:
     values = dotted(to_nested(config))
     keys = dict.fromkeys(key for name in large for key in LEVERS[name])
     return (
-        f"As compiled, {_gibibytes(large)} GiB are needed on each device{_there_are()}. Smaller values of these keys "
-        f"make it less: {', '.join(f'config.{key} ({values[key]})' for key in keys)}; "
-        "docs/memory.md has all that do, and --dry_run says what comes of it."
+        f"As compiled, {_gibibytes(large)} GiB are needed on each device{_there_are()}. What decides it first: "
+        f"{', '.join(f'config.{key}={values[key]}' for key in keys)}. "
+        "docs/memory.md has all keys that make it less, and --dry_run says what comes of them."
     )
 
 

@@ -156,7 +156,7 @@ def train(parts: setup.Parts, folder: RunFolder, pool: VerifierPool, facts: Mapp
         parts.spec,
         eos_ids=parts.tokenizer.eos_ids,
         pad_id=parts.tokenizer.pad_id,
-        batch_completions=config.rollout.prompts_per_step * config.rollout.completions_per_prompt,
+        batch_completions=config.rollout.prompts_at_once * config.rollout.completions_per_prompt,
         chunk_tokens=config.rollout.decode_chunk_tokens,
         record_experts=config.algorithm.router_replay,
         tokenizer=parts.tokenizer,

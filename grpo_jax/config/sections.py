@@ -39,6 +39,7 @@ class RolloutConfig(Section):
 
     prompts_per_step: int = 32
     completions_per_prompt: int = 8
+    batch_prompts: int = 0
     max_new_tokens: int = 64
     temperature: float = 1.0
     top_k: int = 0
@@ -59,7 +60,18 @@ class RolloutConfig(Section):
         self._positive(path, "temperature", "top_p")
         self._share(path, "top_p")
         self._at_least(path, 0, "top_k")
+        require(
+            0 <= self.batch_prompts <= self.prompts_per_step,
+            f"{path}.batch_prompts",
+            self.batch_prompts,
+            f"0 (all of a step at once) to prompts_per_step, {self.prompts_per_step}",
+        )
         validate_stops(self.stop, f"{path}.stop")
+
+    @property
+    def prompts_at_once(self) -> int:
+        """Prompts of a step whose completions are sampled at once."""
+        return self.batch_prompts or self.prompts_per_step
 
 
 LONGEST_STOPS_CHARACTERS = 256

@@ -66,7 +66,7 @@ def lower_sampling(
 
 
 def lower_rollout(config: RunConfig, spec: ModelSpec, params: Any) -> LoweredSampling:
-    """Lowers what samples a step's completions, on the mesh in use.
+    """Lowers what samples a step's completions, as many as at once, on the mesh in use.
 
     Args:
         config: The run.
@@ -90,6 +90,6 @@ def lower_rollout(config: RunConfig, spec: ModelSpec, params: Any) -> LoweredSam
         engine,
         params,
         sampling_params(rollout, rollout.completions_per_prompt),
-        prompts=rollout.prompts_per_step,
+        prompts=rollout.prompts_at_once,
         prompt_tokens=config.data.max_prompt_tokens,
     )

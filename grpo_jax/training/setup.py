@@ -190,6 +190,8 @@ def check_batches(config: RunConfig) -> None:
         "rollout.prompts_per_step": config.rollout.prompts_per_step,
         "algorithm.micro_batch_completions": config.algorithm.micro_batch_completions,
     }
+    if config.rollout.batch_prompts:
+        sizes["rollout.batch_prompts"] = config.rollout.batch_prompts
     if config.cold_start.steps > 0:
         sizes["cold_start.batch_size"] = config.cold_start.batch_size
     for path, size in sizes.items():

@@ -52,6 +52,10 @@ def test_levers_show_in_the_sums():
             {"rollout": {"prompts_per_step": 36}, "algorithm": {"micro_batch_completions": 32}},
             r"prompts_per_step: got 36",
         ),
+        (
+            {"rollout": {"batch_prompts": 6}, "mesh": {"fsdp": 4, "data": 2}},
+            r"batch_prompts: got 6, wanted a multiple of 8",
+        ),
         ({"mesh": {"tensor": 8}}, r"config\.mesh: parameter .* wanted a multiple of 8"),
         ({"mesh": {"data": 3}}, r"config\.mesh: got .*'data': 3"),
         ({"rollout": {"top_p": 2.0}}, r"config\.rollout\.top_p: got 2\.0"),

@@ -47,6 +47,14 @@ def test_a_plan_knows_what_compiled_programs_need(config):
     assert all(size > resident for size in made.needed.values())
 
 
+def test_batches_bound_the_caches_and_ask_for_the_same_arithmetic():
+    plan = lambda **rollout: planning.plan(from_nested(RunConfig, TINY | {"rollout": TINY["rollout"] | rollout}))  # noqa: E731
+    whole, made = plan(prompts_per_step=32), plan(prompts_per_step=32, batch_prompts=8)
+    assert made.held["caches"] < 0.3 * whole.held["caches"]
+    assert made.needed["decode"] < whole.needed["decode"]
+    assert made.step_flops == pytest.approx(whole.step_flops, rel=0.01)
+
+
 def test_what_does_not_fit_is_refused_with_the_keys_that_decide_it(config, monkeypatch):
     needed = planning.plan(config).needed
     limit = sorted(needed.values())[-1] - 1
@@ -59,7 +67,7 @@ def test_what_does_not_fit_is_refused_with_the_keys_that_decide_it(config, monke
         shown.extend(planning.lines(setup.build(config)))
     assert refused.value.exit_status == cli.USAGE
     assert any(line.startswith("memory") for line in shown)
-    assert "max_new_tokens (4)" in str(refused.value)
+    assert "max_new_tokens=4" in str(refused.value)
 
 
 def test_levers_are_keys(config):
@@ -78,7 +86,7 @@ def test_a_run_without_memory_ends_with_what_it_needs(device_bytes, tmp_path, mo
 
     monkeypatch.setattr(train, "train", exhausted)
     monkeypatch.setattr(planning, "_device_bytes", lambda: device_bytes)
-    with pytest.raises(cli.OutOfMemory, match=r"allocating 9 bytes\.\nAs compiled, .*config\.\w+\.\w+ \(") as ended:
+    with pytest.raises(cli.OutOfMemory, match=r"allocating 9 bytes\.\nAs compiled, .*config\.\w+\.\w+=") as ended:
         train.main()
     assert ended.value.exit_status == 1
 

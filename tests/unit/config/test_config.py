@@ -68,6 +68,8 @@ def test_unknown_keys_and_wrong_types_are_refused(path: str, value: object, mess
     [
         ("rollout.completions_per_prompt", 1, r"config\.rollout\.completions_per_prompt: got 1, wanted 2 or more\."),
         ("rollout.temperature", 0.0, r"config\.rollout\.temperature: got 0\.0, wanted a positive number"),
+        ("rollout.batch_prompts", 33, r"config\.rollout\.batch_prompts: got 33, wanted 0 .* to prompts_per_step, 32"),
+        ("rollout.batch_prompts", -1, r"config\.rollout\.batch_prompts: got -1, wanted 0"),
         ("rollout.top_p", 1.5, r"config\.rollout\.top_p: got 1\.5, wanted a share"),
         ("rollout.stop", ("",), r"config\.rollout\.stop: got \('',\), wanted texts of one character or more"),
         ("rollout.stop", ("ab", "b"), r"wanted no text that holds another one, as 'ab' does\. It is never read"),
