@@ -38,7 +38,7 @@ from grpo_jax.models.adapters import ADAPTERS, merged, without_adapters
 from grpo_jax.models.huggingface import leaf_sources, published_tensors
 from grpo_jax.models.huggingface.peft import ADAPTER_CONFIG, ADAPTER_TENSORS, peft_config, peft_tensors
 from grpo_jax.models.safetensors import CONFIG, write_folder, write_tensors
-from grpo_jax.parallel.mesh import AXES, make_mesh
+from grpo_jax.parallel.mesh import AXES, found_devices, make_mesh
 from grpo_jax.training.saved import CONVERTED, SavedModel, open_saved
 
 FORMS = ("huggingface", "checkpoint", "adapter")
@@ -110,7 +110,7 @@ def convert(source: Path, target: Path, *, form: Any = "huggingface", dtype: Any
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise FileExistsError(f"--to: {target} exists already, wanted a new folder.")
     target.parent.mkdir(parents=True, exist_ok=True)
-    mesh = make_mesh(dict.fromkeys(AXES, 1), jax.devices()[:1])
+    mesh = make_mesh(dict.fromkeys(AXES, 1), found_devices()[:1])
     unfinished = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}."))
     try:
         with jax.set_mesh(mesh):

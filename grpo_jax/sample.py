@@ -44,7 +44,7 @@ from grpo_jax.data.installed import located
 from grpo_jax.data.stops import before_stop, settled, stop_table
 from grpo_jax.data.tokenizer import Tokenizer, build_tokenizer, open_files
 from grpo_jax.io.conversation import converse, said
-from grpo_jax.parallel.mesh import AXES, make_mesh
+from grpo_jax.parallel.mesh import AXES, found_devices, make_mesh
 from grpo_jax.records import Completion, FinishReason
 from grpo_jax.rollout.engine import SamplingParams
 from grpo_jax.rollout.jax_engine import JaxEngine
@@ -120,7 +120,7 @@ def main() -> int:
         raise ConfigError("--config: got a configuration, wanted none: a model brings its own.")
     given = command.flags
     _check(given)
-    mesh = make_mesh(dict.fromkeys(AXES, 1), jax.devices()[:1])
+    mesh = make_mesh(dict.fromkeys(AXES, 1), found_devices()[:1])
     with jax.set_mesh(mesh):
         try:
             _sample(given)

@@ -46,6 +46,7 @@ from grpo_jax.io.health import alarms_of
 from grpo_jax.io.metrics import read_metrics, write_summary
 from grpo_jax.io.run_folder import RunFolder, default_workdir
 from grpo_jax.parallel import distributed, exchange
+from grpo_jax.parallel.mesh import found_devices
 from grpo_jax.reporting.page import REPORT, write_report
 from grpo_jax.rollout.jax_engine import JaxEngine
 from grpo_jax.training import setup
@@ -82,6 +83,7 @@ def main() -> int:
     names = ("coordinator_address", "num_processes", "process_id")
     address = {name: flag_values[name].value for name in names}
     distributed.start(command.config.watchdog, **address, detect=bool(flag_values["distributed"].value))
+    found_devices()  # What leaves at once has to know how many processes there are.
     with distributed.leaving_at_once():
         return _run(command)
 

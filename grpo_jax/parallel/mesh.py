@@ -9,6 +9,8 @@ import numpy as np
 from jax.experimental import mesh_utils
 from jax.sharding import Mesh, NamedSharding
 
+from grpo_jax.config import ConfigError
+
 AXES = ("data", "fsdp", "tensor", "context", "expert")
 """Mesh axes, outermost first. An axis of size 1 shards nothing."""
 
@@ -51,15 +53,15 @@ def found_devices() -> list[Any]:
         The devices of the platform that JAX chooses.
 
     Raises:
-        ValueError: where JAX is told to use a platform that it does not find.
+        ConfigError: where JAX is told to use a platform that it does not find.
     """
     try:
         return jax.devices()
     except (AssertionError, RuntimeError) as error:
         asked = os.environ.get("JAX_PLATFORMS")
-        raise ValueError(
-            f"JAX finds no devices of JAX_PLATFORMS={asked!r} ({str(error) or 'no such backend'}). "
-            "Install its plugin (jax[cuda13], jax[cuda12] or jax[tpu]) and driver, or unset the variable."
+        raise ConfigError(
+            f"JAX_PLATFORMS: got {asked!r}, of which JAX finds no devices ({str(error) or 'no such backend'}). Install "
+            "its plugin (pip install 'grpo-jax[cuda13]', [cuda12] or [tpu]) and driver, or unset the variable."
         ) from error
 
 

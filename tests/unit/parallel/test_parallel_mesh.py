@@ -1,9 +1,17 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from grpo_jax.config import ConfigError
 from grpo_jax.parallel import mesh, rules
+
+REPOSITORY = Path(__file__).resolve().parents[3]
 
 ONE = dict.fromkeys(mesh.AXES, 1)
 
@@ -43,8 +51,24 @@ def test_a_platform_without_devices_is_named(monkeypatch):
         raise RuntimeError("Unable to initialize backend 'cuda'")
 
     monkeypatch.setattr(jax, "devices", no_backend)
-    with pytest.raises(ValueError, match=r"JAX finds no devices .*Unable to initialize backend 'cuda'.* plugin"):
+    with pytest.raises(ConfigError, match=r"JAX finds no devices .*Unable to initialize backend 'cuda'.* plugin"):
         mesh.make_mesh(ONE)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["train", "--config", "configs/quickstart.py", "--dry_run"],
+        ["sample", "--model", "tiny", "--prompt", "1+1="],
+    ],
+    ids=lambda command: command[0],
+)
+def test_every_command_names_the_platform_that_is_not_there(command):
+    environment = os.environ | {"JAX_PLATFORMS": "cuda", "CUDA_VISIBLE_DEVICES": "-1"}
+    arguments = [sys.executable, "-m", f"grpo_jax.{command[0]}", *command[1:]]
+    ended = subprocess.run(arguments, env=environment, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    assert ended.returncode == 2
+    assert ended.stderr.splitlines()[-1].startswith("error: JAX_PLATFORMS: got 'cuda', of which JAX finds no devices")
 
 
 def test_the_mesh_uses_the_given_devices_only():
