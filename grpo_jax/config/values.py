@@ -11,6 +11,27 @@ from grpo_jax.config.checks import ConfigError, fail
 
 Config = TypeVar("Config")
 
+FOREIGN_NAMES = {
+    "beta": "algorithm.kl_beta",
+    "epsilon_high": "algorithm.clip_epsilon_high",
+    "epsilon_low": "algorithm.clip_epsilon",
+    "group_size": "rollout.completions_per_prompt",
+    "kl_loss_coef": "algorithm.kl_beta",
+    "loss_type": "algorithm.aggregation",
+    "max_completion_length": "rollout.max_new_tokens",
+    "max_prompt_length": "data.max_prompt_tokens",
+    "max_response_length": "rollout.max_new_tokens",
+    "max_steps": "steps",
+    "num_generations": "rollout.completions_per_prompt",
+    "per_device_train_batch_size": "algorithm.micro_batch_completions",
+    "ppo_micro_batch_size_per_gpu": "algorithm.micro_batch_completions",
+    "reward_funcs": "verifier.rewards",
+    "reward_weights": "verifier.weights",
+    "scale_rewards": "algorithm.advantage",
+    "train_batch_size": "rollout.prompts_per_step",
+}
+"""Keys as TRL and verl name them, and the key here that comes nearest."""
+
 
 def from_nested(config_class: type[Config], values: Mapping[str, Any], path: str = "") -> Config:
     """Builds a frozen config from nested plain values; defaults fill what is missing.
@@ -67,10 +88,22 @@ def require_key(config_class: type, path: str) -> None:
 def _field_type(config_class: type, name: str, where: str) -> Any:
     hints = typing.get_type_hints(config_class)
     if name not in hints:
-        near = difflib.get_close_matches(name, list(hints), n=1, cutoff=0.5)
-        question = f" Did you mean '{near[0]}'?" if near else ""
+        known = [*_below(config_class, name), *([FOREIGN_NAMES[name]] if name in FOREIGN_NAMES else [])]
+        known = known or [f"'{near}'" for near in difflib.get_close_matches(name, list(hints), n=1, cutoff=0.5)]
+        question = f" Did you mean {' or '.join(known)}?" if known else ""
         raise ConfigError(f"config.{where}: no such key.{question} Keys here: {', '.join(sorted(hints))}.")
     return hints[name]
+
+
+def _below(config_class: type, name: str) -> list[str]:
+    """Paths of the keys of that name in the sections of a config, the shortest first."""
+    found = []
+    for section, hint in typing.get_type_hints(config_class).items():
+        if dataclasses.is_dataclass(hint):
+            keys = typing.get_type_hints(hint)
+            paths = [name] if name in keys else _below(typing.cast(type, hint), name)
+            found += [f"{section}.{path}" for path in paths]
+    return sorted(found, key=lambda path: path.count("."))
 
 
 def _typed(value: Any, hint: Any, path: str) -> Any:

@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from configs import base
-from grpo_jax.config import ConfigError, RunConfig, VerifierConfig, from_nested, require_key, to_nested
+from grpo_jax.config import ConfigError, RunConfig, VerifierConfig, dotted, from_nested, require_key, to_nested
 from grpo_jax.config.mathematics import MathematicsConfig
 from grpo_jax.config.sandbox import SandboxConfig
+from grpo_jax.config.values import FOREIGN_NAMES
 
 
 def changed(path: str, value: object) -> RunConfig:
@@ -20,6 +21,11 @@ def changed(path: str, value: object) -> RunConfig:
         inner = inner.setdefault(section, {})
     inner[name] = value
     return from_nested(RunConfig, nested)
+
+
+def test_keys_that_other_names_lead_to_exist() -> None:
+    assert set(FOREIGN_NAMES.values()) <= dotted(to_nested(RunConfig())).keys()
+    assert not set(FOREIGN_NAMES) & {key.rpartition(".")[2] for key in dotted(to_nested(RunConfig()))}
 
 
 def test_base_lists_every_key_with_its_default() -> None:
@@ -47,6 +53,12 @@ def test_configs_are_frozen() -> None:
     ("path", "value", "message"),
     [
         ("model.num_layer", 3, r"config\.model\.num_layer: no such key\. Did you mean 'num_layers'\?"),
+        ("learning_rate", 3, r"Did you mean optimizer\.learning_rate or .*cold_start\.optimizer\.learning_rate"),
+        (
+            "rollout.num_generations",
+            3,
+            r"num_generations: no such key\. Did you mean rollout\.completions_per_prompt\?",
+        ),
         ("rolout.top_k", 3, r"config\.rolout: no such key\. Did you mean 'rollout'\?"),
         ("data.answer_format", "gsm", r"wanted one of 'plain', 'gsm8k', 'boxed'\. Did you mean 'gsm8k'"),
         ("steps", "many", r"config\.steps: got 'many', wanted a value of type int"),
