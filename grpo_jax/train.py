@@ -11,6 +11,9 @@ python -m grpo_jax.train --config FILE.py[:ARGUMENT] [--config.KEY=VALUE ...] [-
   --dry_run             checks everything, compiles the run's programs, prints what the run is, what it needs in
                         memory and time, and stops; status 2 if the devices have no room for it
 
+  --stopped_status N    exit status after SIGTERM or Ctrl-C, when the state is saved (default: 0); 75 where a scheduler
+                        takes machines away and starts again what has failed
+
 One process trains on the devices it sees. Several, usually one for each host, are started with the same command and
 work on one mesh; each judges its share of the completions, and the first one writes the records:
 
@@ -50,6 +53,7 @@ from grpo_jax.parallel.mesh import found_devices
 from grpo_jax.reporting.page import REPORT, write_report
 from grpo_jax.rollout.jax_engine import JaxEngine
 from grpo_jax.training import setup
+from grpo_jax.training.loop import Stopped
 from grpo_jax.training.trainer import Trainer
 from grpo_jax.training.watchdog import Watchdog
 from grpo_jax.verifiers.pool import VerifierPool, open_pool
@@ -77,6 +81,7 @@ def main() -> int:
     flags.DEFINE_string("workdir", None, "Run folder; an existing one goes on.", flag_values=flag_values)
     flags.DEFINE_bool("resume", False, "Go on with the newest run of this config.", flag_values=flag_values)
     flags.DEFINE_bool("dry_run", False, "Print what the run is and needs, and stop.", flag_values=flag_values)
+    flags.DEFINE_integer("stopped_status", 0, "Of a run asked to end.", 0, 255, flag_values=flag_values)
     _define_processes(flag_values)
     command = cli.parse(sys.argv, flag_values)
     command.config.watchdog.validate("watchdog")
@@ -84,8 +89,12 @@ def main() -> int:
     address = {name: flag_values[name].value for name in names}
     distributed.start(command.config.watchdog, **address, detect=bool(flag_values["distributed"].value))
     found_devices()  # What leaves at once has to know how many processes there are.
-    with distributed.leaving_at_once():
-        return _run(command)
+    try:
+        with distributed.leaving_at_once():
+            return _run(command)
+    except Stopped as stopped:
+        print(stopped, file=sys.stderr)
+        return command.flags.stopped_status
 
 
 def _define_processes(flag_values: flags.FlagValues) -> None:

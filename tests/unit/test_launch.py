@@ -64,3 +64,82 @@ def test_a_command_without_a_folder_is_refused(tmp_path: pathlib.Path) -> None:
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ended.returncode == 1
     assert "names no --workdir" in ended.stderr
+
+
+GCLOUD = """#!{python}
+# Does what gcloud does: the command on every host at once, the status of the first one in order that failed.
+import json, pathlib, subprocess, sys
+here = pathlib.Path(__file__).parent
+flags = dict(argument.removeprefix("--").split("=", 1) for argument in sys.argv[6:])
+assert sys.argv[1:6] == ["compute", "tpus", "tpu-vm", "ssh", "slice"], sys.argv
+assert (flags["zone"], flags["worker"]) == ("here", "all"), flags
+starts = len(list(here.glob("start*")))
+(here / f"start{{starts}}").write_text(flags["command"])
+command = " ".join(flags["command"].split(" ")).replace("~/grpo_jax", str(here))
+hosts = [
+    subprocess.Popen(["/bin/bash", "-c", command], env={{"PATH": str(here), "HOST": str(host), "START": str(starts)}})
+    for host in range(3)
+]
+statuses = [host.wait() for host in hosts]
+for host, status in enumerate(statuses):
+    if status:
+        said = f"##### Command execution on worker {{host}} failed with exit status {{status}}. Continuing."
+        print(said, file=sys.stderr)
+sys.exit(next((status for status in statuses if status), 0))
+"""
+
+TRAIN = """#!{python}
+# Stands for the training process: says what it was given, and ends as the test wants.
+import json, os, pathlib, sys
+host, start = int(os.environ["HOST"]), int(os.environ["START"])
+(pathlib.Path(__file__).parent / f"given{{start}}.{{host}}").write_text(json.dumps(sys.argv[1:]))
+endings = {endings}
+sys.exit(endings[start][host] if start < len(endings) else 0)
+"""
+
+
+def on_tpu(folder: pathlib.Path, endings: list[list[int]], *arguments: str, restarts: int = 20) -> tuple[int, list]:
+    """The status of launch/tpu_pod.sh on three imitated hosts, and what their processes were given in each start.
+
+    Args:
+        folder: Holds the programs that imitate.
+        endings: Statuses of the hosts' processes, start by start; 0 from then on.
+        *arguments: Of the script.
+        restarts: See there.
+    """
+    for name, text in (("gcloud", GCLOUD), ("python", TRAIN)):
+        (folder / name).write_text(text.format(python=sys.executable, endings=endings))
+        (folder / name).chmod(0o755)
+    environment = {"PATH": f"{folder}:/usr/bin:/bin", "TPU": "slice", "ZONE": "here", "PAUSE_SECONDS": "0"}
+    environment["RESTARTS"] = str(restarts)
+    script = ["bash", str(LAUNCH / "tpu_pod.sh"), *arguments]
+    ended = subprocess.run(script, env=environment, capture_output=True, check=False)
+    starts = len(list(folder.glob("start*")))
+    given = [
+        [json.loads((folder / f"given{start}.{host}").read_text()) for host in range(3)] for start in range(starts)
+    ]
+    return ended.returncode, given
+
+
+def test_every_host_of_a_tpu_gets_the_arguments_as_they_were_given(tmp_path: pathlib.Path) -> None:
+    arguments = ["--config", "a b.py:x", "--config.verifier.rewards=('numeric', \"format\")", "--workdir=$HOME/*", ""]
+    status, [given] = on_tpu(tmp_path, [], *arguments)
+    assert status == 0
+    assert given == [["-m", "grpo_jax.train", "--distributed", *arguments]] * 3
+
+
+@pytest.mark.parametrize("status", [74, 75, 134, 137])
+def test_all_hosts_of_a_tpu_start_again_after_a_loss(status: int, tmp_path: pathlib.Path) -> None:
+    ended, given = on_tpu(tmp_path, [[0, status, 75], [75, 75, status]])
+    assert (ended, len(given)) == (0, 3)
+
+
+@pytest.mark.parametrize("status", [1, 2, 3, 4, 5, 6, 255])
+def test_what_fails_on_one_host_of_a_tpu_would_fail_again(status: int, tmp_path: pathlib.Path) -> None:
+    ended, given = on_tpu(tmp_path, [[75, 75, status]])
+    assert (ended, len(given)) == (status, 1)
+
+
+def test_restarts_on_a_tpu_are_counted(tmp_path: pathlib.Path) -> None:
+    ended, given = on_tpu(tmp_path, [[75, 75, 75]] * 9, restarts=2)
+    assert (ended, len(given)) == (75, 3)
