@@ -3,8 +3,9 @@
     ray job submit --working-dir . -- python launch/ray_job.py --nodes 4 --gpus 8 -- \
         python -m grpo_jax.train --config configs/qwen_math.py --workdir /shared/runs/math --config.mesh.fsdp=8
 
-Ray only finds the nodes and starts the processes; they then talk to each other directly. --workdir lies on a file
-system that all nodes share. Once a process fails all of them are ended, and started again after 74, 75, 134 or 137.
+Ray only starts the processes; they then talk to each other directly. --workdir lies on a file system that all nodes
+share. Once a process fails all are ended, and started again after 74, 75, 134 or 137. Clusters of Ray 2.59 and later
+ask for a token: RAY_AUTH_MODE=token before `ray job submit` sends that of ~/.ray/auth_token.
 """
 
 import argparse
@@ -36,10 +37,8 @@ def start(command: list[str], on_nodes: list[dict]) -> int:
     """Starts one process on each node, and gives the status of the first that fails, or 0."""
     address = ray.get(ray.remote(free_address).options(**on_nodes[0]).remote())
     shared = [f"--coordinator_address={address}", f"--num_processes={len(on_nodes)}"]
-    waiting = [
-        ray.remote(train).options(**options).remote([*command, *shared, f"--process_id={index}"])
-        for index, options in enumerate(on_nodes)
-    ]
+    numbered = [[*command, *shared, f"--process_id={index}"] for index in range(len(on_nodes))]
+    waiting = [ray.remote(train).options(**on_nodes[index]).remote(words) for index, words in enumerate(numbered)]
     while waiting:
         [ended], waiting = ray.wait(waiting)
         try:
