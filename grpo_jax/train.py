@@ -47,7 +47,8 @@ from grpo_jax.io import plots, trackers
 from grpo_jax.io.display import Display
 from grpo_jax.io.health import alarms_of
 from grpo_jax.io.metrics import read_metrics, write_summary
-from grpo_jax.io.run_folder import RunFolder, default_workdir
+from grpo_jax.io.run_folder import RunFolder
+from grpo_jax.io.run_names import RUNS, fresh_workdir, newest_workdir
 from grpo_jax.parallel import distributed, exchange
 from grpo_jax.parallel.mesh import found_devices
 from grpo_jax.reporting.page import REPORT, write_report
@@ -211,17 +212,15 @@ def _workdir(command: cli.CommandLine) -> Path:
         if command.flags.resume and not (workdir / "config.json").exists():
             raise ConfigError(f"--resume: {workdir} holds no run to go on with. Leave --resume out to start one there.")
         return workdir
-    fresh = default_workdir(command.name)
     if not command.flags.resume:
-        return fresh
-    stamp = "[0-9]" * 8 + "-" + "[0-9]" * 6
-    runs = sorted(fresh.parent.glob(f"{command.name}-{stamp}/config.json"))
-    if not runs:
+        return fresh_workdir(command.name)
+    newest = newest_workdir(command.name)
+    if newest is None:
         raise ConfigError(
-            f"--resume: {fresh.parent} holds no folder {command.name}-<time>. Name another folder with --workdir, or "
-            "leave --resume out to start a run."
+            f"--resume: {RUNS} holds no folder {command.name}-<time>. Name another folder with --workdir, or leave "
+            "--resume out to start a run."
         )
-    return runs[-1].parent
+    return newest
 
 
 def _finished(workdir: Path, config: RunConfig) -> bool:

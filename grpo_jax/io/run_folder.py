@@ -179,11 +179,6 @@ class RunFolder:
         self.close()
 
 
-def default_workdir(config_name: str) -> Path:
-    """Names a new run's folder by its config and the local time, as in ``runs/base-20250131-142501``."""
-    return Path("runs") / f"{config_name}-{datetime.datetime.now():%Y%m%d-%H%M%S}"
-
-
 def write_json(path: Path, value: Any) -> None:
     """Writes a JSON file in one atomic step: a reader sees the old file or the new one.
 

@@ -11,7 +11,7 @@ import pytest
 import grpo_jax
 from grpo_jax.config import RunConfig, to_nested
 from grpo_jax.io import run_folder
-from grpo_jax.io.run_folder import ConfigChanged, RunFolder, RunFolderInUse, default_workdir, write_json
+from grpo_jax.io.run_folder import ConfigChanged, RunFolder, RunFolderInUse, write_json
 
 CONFIG = {
     "seed": 0,
@@ -167,10 +167,6 @@ def test_interrupted_write_json_leaves_the_old_file(tmp_path, monkeypatch):
         write_json(path, {"a": 2})
     assert json.loads(path.read_text()) == {"a": 1}
     assert os.listdir(tmp_path) == ["a.json"]
-
-
-def test_default_workdir_names_config_and_time():
-    assert re.fullmatch(r"runs/addition-\d{8}-\d{6}", str(default_workdir("addition")))
 
 
 def test_other_processes_see_the_folder_of_the_first(tmp_path):

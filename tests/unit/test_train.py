@@ -1,0 +1,51 @@
+"""Which folder a command line means, before anything is trained; tests/integration has whole runs."""
+
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+from absl import flags
+
+from grpo_jax import cli, train
+from grpo_jax.config import ConfigError, to_nested
+from grpo_jax.io.run_folder import RunFolder
+
+TINY = Path(__file__).resolve().parents[1] / "integration" / "tiny.py"
+COMMAND = ["train", "--config", str(TINY), "--config.rollout.prompts_per_step=8"]
+
+
+def finished(folder: Path) -> Path:
+    """A folder that says that a run of this configuration is done."""
+    config = cli.parse(COMMAND, flags.FlagValues()).config
+    RunFolder.open(folder, to_nested(config), overrides={}).close()
+    (folder / "summary.json").write_text("{}")
+    return folder
+
+
+def test_resume_goes_on_with_the_newest_run_of_this_config(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    older = finished(tmp_path / "runs" / "tiny-20250131-142501-000001")
+    newer = shutil.copytree(older, older.with_name("tiny-20250131-142501-000002"))
+    shutil.copytree(older, older.with_name("tiny-20250131-142501-000003-copy"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", [*COMMAND, "--resume"])
+    assert train.main() == 0
+    assert f"{newer.relative_to(tmp_path)} is finished" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--resume"], "--resume: runs holds no folder tiny-<time>. Name another folder with --workdir"),
+        (["--resume", "--workdir=absent"], "--resume: absent holds no run to go on with. Leave --resume out"),
+    ],
+)
+def test_resume_without_a_run_is_refused(
+    arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", [*COMMAND, *arguments])
+    with pytest.raises(ConfigError, match=message):
+        train.main()
