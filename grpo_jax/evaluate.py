@@ -204,7 +204,8 @@ def _evaluate_model(command: cli.CommandLine) -> tuple[str, list[evaluation.Grad
     except (ValueError, OSError) as error:
         if hasattr(error, "exit_status"):
             raise
-        raise ConfigError(f"--model: {error}") from error
+        # A mesh that the model does not divide over names itself.
+        raise ConfigError(str(error) if str(error).startswith("config.mesh") else f"--model: {error}") from error
 
 
 def _sampled(model: SavedModel, command: cli.CommandLine, asked: Asked) -> list[evaluation.Graded]:

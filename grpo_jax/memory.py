@@ -27,10 +27,13 @@ python -m grpo_jax.memory --config FILE.py[:ARGUMENT] [--config.KEY=VALUE ...] [
 Exit status: 0 done, 2 bad command line or configuration, or a program that no compiler could place.
 """
 
+import contextlib
 import dataclasses
 import json
 import math
+import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -81,14 +84,27 @@ def main() -> int:
         spec = _spec(given.model)
         config = _of_model(command, spec, topology, given.tokens, given.rows_per_shard)
         report |= {"algorithm": given.algorithm, "tokens": given.tokens, "static": _static(given, spec, topology)}
-    if given.compile:
-        report["compiled"] = compile_run(config, topology, given.micro_batches or (1 if given.model else None))
-    elif not given.model:
-        report["held_bytes"] = held_bytes(config, topology.devices)
-    if given.search:
-        report["search"] = _searched(command, spec, topology)
+    with _mesh_named_as_given(given):
+        if given.compile:
+            report["compiled"] = compile_run(config, topology, given.micro_batches or (1 if given.model else None))
+        elif not given.model:
+            report["held_bytes"] = held_bytes(config, topology.devices)
+        if given.search:
+            report["search"] = _searched(command, spec, topology)
     _show(report, given)
     return 0
+
+
+@contextlib.contextmanager
+def _mesh_named_as_given(given: flags.FlagValues) -> Iterator[None]:
+    """Errors name the flag that the mesh was given by, which beside ``--model`` is no key of a configuration."""
+    try:
+        yield
+    except ConfigError as error:
+        if not given.model:
+            raise
+        named = re.sub(r"\bconfig\.mesh\.(\w+)", r"--mesh \1", str(error)).replace("config.mesh", "--mesh")
+        raise ConfigError(named) from error
 
 
 def compile_run(config: RunConfig, topology: Topology, micro_batches: int | None = None) -> dict[str, Any]:

@@ -185,6 +185,14 @@ def test_a_model_is_compiled_from_the_command_line(tmp_path):
             ["--model=llama3-8b", "--compile", "--topology=cpu:8", "--mesh=tensor=4"],
             r"--mesh: got tensor=4, wanted sizes whose product is the number of devices, 8",
         ),
+        (
+            ["--model=qwen2.5-0.5b", "--compile", "--topology=cpu:8", "--mesh=tensor=8"],
+            r"^--mesh: parameter .* \(heads\), wanted a multiple of 8, the devices along tensor. Choose a smaller mesh",
+        ),
+        (
+            ["--model=qwen2.5-0.5b", "--compile", "--topology=cpu:8", "--mesh=expert=8"],
+            r"^--mesh expert: got 8, wanted 1, since the policy has no experts",
+        ),
     ],
 )
 def test_command_lines_that_do_not_fit_together_are_refused(monkeypatch, arguments, message):
