@@ -239,3 +239,13 @@ def test_half_an_address_is_refused(tmp_path: Path) -> None:
     assert refused.returncode == 2
     assert "--num_processes, --process_id: got (None, None, 1), wanted all three" in refused.stderr
     assert not (tmp_path / "run").exists()
+
+
+def test_detection_where_there_is_nothing_to_detect_is_refused(tmp_path: Path) -> None:
+    refused = run(command(tmp_path / "run", "--distributed"))
+    assert refused.returncode == 2
+    [line] = refused.stderr.splitlines()
+    assert line.startswith("error: --distributed: ")
+    assert "No Slurm, Open MPI, TPU pod or Kubernetes job was found around this process" in line
+    assert "Give --coordinator_address, --num_processes and --process_id." in line
+    assert not (tmp_path / "run").exists()
