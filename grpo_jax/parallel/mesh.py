@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jax.experimental import mesh_utils
 from jax.sharding import Mesh, NamedSharding
 
@@ -86,7 +87,7 @@ def put(array: Any, *axes: Any) -> jax.Array:
 
 def _tracing() -> bool:
     """Whether operations are written down now and done later; then there is no mesh of real devices."""
-    return isinstance(jnp.zeros(()), jax.core.Tracer)
+    return isinstance(jnp.zeros(()), Tracer)
 
 
 def fetch(tree: Any) -> Any:
