@@ -11,10 +11,13 @@ from grpo_jax.io.symptoms import SYMPTOMS, History, Row, Symptom
 REMEMBERED_STEPS = 1000
 """Older steps are not looked at, so that a step costs the same at any length of a run."""
 
+QUIET_STEPS = 20
+"""An alarm is over when its symptom has not been there for so long: near a limit it would come and go all the time."""
+
 
 @dataclasses.dataclass
 class Alarm:
-    """A symptom from the step that it came up to the step that it went.
+    """A symptom from the step that it came up to the last one at which it was there.
 
     Attributes:
         symptom: What it is.
@@ -58,7 +61,7 @@ class Monitor:
         self._train: deque[Row] = deque(maxlen=REMEMBERED_STEPS)
         self._validation: deque[Row] = deque(maxlen=REMEMBERED_STEPS)
         for row in rows:
-            self._remember(row)
+            self.observe(row)
 
     def observe(self, row: Row) -> tuple[list[Alarm], list[Alarm]]:
         """Looks at the run after one more row.
@@ -73,7 +76,10 @@ class Monitor:
             return [], []
         history, step = History(list(self._train), list(self._validation)), row["step"]
         words = {symptom.name: symptom.found(history, self._limits) for symptom in SYMPTOMS}
-        gone = [self.alarms.pop(name) for name in list(self.alarms) if words[name] is None]
+        over = [
+            name for name, alarm in self.alarms.items() if not words[name] and step - alarm.last_step >= QUIET_STEPS
+        ]
+        gone = [self.alarms.pop(name) for name in over]
         come = []
         for symptom in SYMPTOMS:
             said = words[symptom.name]

@@ -5,7 +5,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jax.experimental import mesh_utils
 from jax.sharding import Mesh, NamedSharding
 
@@ -76,11 +78,16 @@ def put(array: Any, *axes: Any) -> jax.Array:
         The global array.
     """
     place = jax.P(*axes)
-    if jax.process_count() == 1 or not isinstance(array, np.ndarray):
+    if jax.process_count() == 1 or not isinstance(array, np.ndarray) or _tracing():
         return jax.device_put(array, place)
     # device_put would compare the whole array over all processes each time; each device takes its part from here.
     sharding = NamedSharding(jax.sharding.get_mesh(), place)
     return jax.make_array_from_callback(array.shape, sharding, lambda index: array[index])
+
+
+def _tracing() -> bool:
+    """Whether operations are written down now and done later; then there is no mesh of real devices."""
+    return isinstance(jnp.zeros(()), Tracer)
 
 
 def fetch(tree: Any) -> Any:

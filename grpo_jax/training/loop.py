@@ -41,6 +41,7 @@ class Progress:
         tokens: Tokens sampled for training so far.
         seconds: Wall seconds so far, over all starts of this run.
         nonfinite_in_a_row: Updates refused in a row.
+        unjudged_in_a_row: Steps in a row without a verdict.
         results: Evaluation results for the summary; None where nothing could be judged.
     """
 
@@ -50,6 +51,7 @@ class Progress:
     tokens: int = 0
     seconds: float = 0.0
     nonfinite_in_a_row: int = 0
+    unjudged_in_a_row: int = 0
     results: dict[str, float | None] = dataclasses.field(default_factory=dict)
 
 

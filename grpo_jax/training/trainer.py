@@ -20,7 +20,7 @@ from grpo_jax.records import Problem
 from grpo_jax.rollout.engine import Engine, SamplingParams, sampling_params
 from grpo_jax.rollout.prefixes import prefix_metrics
 from grpo_jax.rollout.repetition import repetition_metrics
-from grpo_jax.training import cold_start, evaluation, faults, grpo, ppo, setup
+from grpo_jax.training import cold_start, evaluation, faults, grpo, limits, ppo, setup
 from grpo_jax.training import collect as collect_lib
 from grpo_jax.training.loop import Phase, Run
 from grpo_jax.training.published import initial_params
@@ -31,12 +31,6 @@ RECIPES = {"grpo": grpo.make_recipe, "ppo": ppo.make_recipe}
 
 LONGEST_LOOP_PERIOD_TOKENS = 64
 """Repetitions of longer blocks are not looked for."""
-
-
-class NonFiniteTraining(RuntimeError):  # noqa: N818
-    """Too many updates in a row had a gradient that was not finite."""
-
-    exit_status = 4
 
 
 class Trainer:
@@ -75,6 +69,7 @@ class Trainer:
 
         Raises:
             NonFiniteTraining: after ``algorithm.max_nonfinite_steps`` refused updates in a row.
+            NothingJudged: after ``limits.UNJUDGED_STEPS`` steps in a row without a verdict.
             Stopped: after SIGTERM or Ctrl-C, with the state saved at a step boundary.
         """
         with self.run.stopping_on_signals():
@@ -137,7 +132,7 @@ class Trainer:
         row = _floats(metrics | updated) | {"step_time": time.perf_counter() - started}
         self.run.metrics.write("cold_start", step, row)
         self._display.step(step, row)
-        self._watch_nonfinite(row)
+        limits.watch_updates(self.run, row, self.config.algorithm.max_nonfinite_steps)
         return state
 
     def _step(self, phase: Phase, state: State, step: int) -> State:
@@ -188,7 +183,8 @@ class Trainer:
         # With one update per batch every ratio is 1, so the loss is the mean advantage: 0, and nothing to watch.
         self._display.step(step, {name: value for name, value in row.items() if name != "loss"})
         self.run.record("train", step, row)
-        self._watch_nonfinite(row)
+        limits.watch_updates(self.run, row, self.config.algorithm.max_nonfinite_steps)
+        limits.watch_verdicts(self.run, row)
         if step % self.config.evaluation.every_steps == 0 or step == self.config.steps:
             self._validate(state, step)
         return state
@@ -263,18 +259,6 @@ class Trainer:
                 f"pass@1; most often: {result.collected.commonest_fault}"
             )
         return rate if math.isfinite(rate) else None
-
-    def _watch_nonfinite(self, row: Mapping[str, float]) -> None:
-        progress, limit = self.run.progress, self.config.algorithm.max_nonfinite_steps
-        progress.nonfinite_in_a_row = progress.nonfinite_in_a_row + 1 if row["nonfinite_update"] else 0
-        if progress.nonfinite_in_a_row >= limit:
-            progress.nonfinite_in_a_row = 0
-            self.run.stop(
-                NonFiniteTraining(
-                    f"{limit} updates in a row had a gradient that was not finite; none of them was applied, and the "
-                    "state before them is saved. Lower optimizer.learning_rate or algorithm.kl_beta."
-                )
-            )
 
 
 def _computed(metrics: dict[str, float]) -> dict[str, float]:

@@ -241,6 +241,15 @@ def test_half_an_address_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
+def test_a_dry_run_of_two_processes_says_once_what_all_of_them_need(tmp_path: Path) -> None:
+    planned = run(command(tmp_path / "run", *SHORT, "--dry_run", processes=2))
+    assert planned.returncode == 0, planned.stderr
+    [memory] = [line for line in planned.stdout.splitlines() if line.startswith("memory ")]
+    assert "as compiled" in memory
+    assert "2 processes" in planned.stdout
+    assert not (tmp_path / "run").exists()
+
+
 def test_detection_where_there_is_nothing_to_detect_is_refused(tmp_path: Path) -> None:
     refused = run(command(tmp_path / "run", "--distributed"))
     assert refused.returncode == 2

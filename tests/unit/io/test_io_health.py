@@ -9,7 +9,7 @@ import pytest
 
 from grpo_jax.config import ConfigError, HealthConfig, RunConfig, from_nested, require_key
 from grpo_jax.io import symptoms
-from grpo_jax.io.health import Monitor, alarms_of
+from grpo_jax.io.health import QUIET_STEPS, Monitor, alarms_of
 from grpo_jax.io.symptoms import SYMPTOMS, History
 
 RUNS = Path(__file__).with_name("runs")
@@ -128,21 +128,25 @@ def test_the_test_problems_are_not_looked_at():
 
 def test_an_alarm_is_given_once_until_it_goes():
     monitor = Monitor(HealthConfig())
-    told = [monitor.observe(row) for row in history((10, {"solved_none": 1.0}), (20, {}), (5, {"solved_none": 1.0}))]
-    assert [index + 1 for index, (come, _) in enumerate(told) if come] == [1, 35]
-    assert [index + 1 for index, (_, gone) in enumerate(told) if gone] == [11]
+    there = {"solved_none": 1.0}
+    rows = history((10, there), (QUIET_STEPS - 5, {}), (5, there), (30, {}), (5, there))
+    told = [monitor.observe(row) for row in rows]
+    assert [index + 1 for index, (come, _) in enumerate(told) if come] == [1, 65]
+    # Coming back within the quiet steps is the same alarm: it was last there at the 30th.
+    assert [index + 1 for index, (_, gone) in enumerate(told) if gone] == [30 + QUIET_STEPS]
     assert monitor.metrics() == {"health/warnings": 1.0, "warnings": ["hopeless_groups"]}
 
 
 def test_a_resumed_run_sees_what_the_whole_one_saw():
-    rows = history((30, {}), (30, {"completions/clipped_ratio": 0.4}))
+    rows = history((20, {}), (20, {"completions/clipped_ratio": 0.4}), (20, {}))
     whole = Monitor(HealthConfig())
     for row in rows:
         whole.observe(row)
-    resumed = Monitor(HealthConfig(), rows[:45])
-    for row in rows[45:]:
+    resumed = Monitor(HealthConfig(), rows[:55])
+    for row in rows[55:]:
         resumed.observe(row)
     assert resumed.metrics() == whole.metrics()
+    assert whole.metrics()["warnings"] == ["truncation"], "it is quiet, but not over"
 
 
 def test_it_can_be_turned_off():

@@ -1,5 +1,6 @@
 """What the trainer watches: nothing to learn from, and gradients that are not finite."""
 
+import concurrent.futures
 import contextlib
 import dataclasses
 import os
@@ -18,11 +19,13 @@ from grpo_jax.io.checkpoint import NoUsableCheckpoint
 from grpo_jax.io.display import Display
 from grpo_jax.io.metrics import read_metrics
 from grpo_jax.io.run_folder import RunFolder
+from grpo_jax.records import Verdict
 from grpo_jax.rollout.jax_engine import JaxEngine
 from grpo_jax.training import setup
 from grpo_jax.training import trainer as trainer_lib
+from grpo_jax.training.limits import UNJUDGED_STEPS, NonFiniteTraining, NothingJudged
 from grpo_jax.training.loop import Stopped
-from grpo_jax.training.trainer import NonFiniteTraining, Trainer
+from grpo_jax.training.trainer import Trainer
 from grpo_jax.training.watchdog import Watchdog
 from tests.unit.training.test_training_collect import Judge
 
@@ -87,6 +90,23 @@ def test_nonfinite_updates_in_a_row_stop_the_run_with_its_state_saved(
     ):
         subject.train()
     assert steps_of(tmp_path, "train") == [1, 2]
+    monkeypatch.undo()
+    with started(tmp_path, config) as subject:
+        subject.train()
+    assert steps_of(tmp_path, "train") == list(range(1, 10))
+
+
+def test_a_judge_that_fails_on_everything_ends_the_run_with_its_state_saved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = dataclasses.replace(CONFIG, steps=9)
+    failed: concurrent.futures.Future[Verdict] = concurrent.futures.Future()
+    failed.set_result(Verdict(0.0, correct=False, parsed=None, reason="division by zero", error=True))
+    monkeypatch.setattr(Judge, "submit", lambda *_: failed)
+    words = rf"every completion of {UNJUDGED_STEPS} steps in a row.*division by zero.*grpo_jax\.verify"
+    with started(tmp_path, config) as subject, pytest.raises(NothingJudged, match=words):
+        subject.train()
+    assert steps_of(tmp_path, "train") == list(range(1, UNJUDGED_STEPS + 1))
     monkeypatch.undo()
     with started(tmp_path, config) as subject:
         subject.train()
@@ -168,7 +188,7 @@ def test_ppo_goes_on_as_if_it_had_not_stopped(tmp_path: Path) -> None:
         np.testing.assert_array_equal(got, want)
 
 
-def test_a_judge_that_always_fails_is_counted_and_ends_nothing(
+def test_a_judge_that_fails_for_two_steps_is_counted_and_ends_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with started(tmp_path) as subject:
