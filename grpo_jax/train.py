@@ -195,15 +195,20 @@ def _recording(trainer: Trainer, config: RunConfig, folder: RunFolder, display: 
         rows = read_metrics(folder.metrics)
         followers = trackers.follow(config.trackers, folder, to_nested(config), rows, display.note)
         trainer.run.metrics.followers += [follower.send for follower in followers]
+
+    def report() -> None:
+        if exchange.is_first():
+            write_report(folder.path)
+
     try:
-        yield
+        with distributed.before_leaving(report):
+            yield
     finally:
         # A run that was stopped or has failed is what a report is wanted of most.
         trainer.run.close()
         for follower in followers:
             follower.close()
-        if exchange.is_first():
-            write_report(folder.path)
+        report()
 
 
 def _workdir(command: cli.CommandLine) -> Path:

@@ -11,7 +11,7 @@ import re
 import sys
 import traceback
 import typing
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import jax
 
@@ -28,6 +28,7 @@ _LOST_WORDS = ("UNAVAILABLE", "ABORTED", "CANCELLED", "DEADLINE_EXCEEDED", "gloo
 
 _barrier_number = itertools.count()
 _barrier_seconds = 0
+_last_words: list[Callable[[], object]] = []
 
 
 class PeerLost(RuntimeError):  # noqa: N818
@@ -117,6 +118,20 @@ def barrier(name: str) -> None:
 
 
 @contextlib.contextmanager
+def before_leaving(action: Callable[[], object]) -> Iterator[None]:
+    """Has something done before ``leaving_at_once`` ends this process inside the context.
+
+    Args:
+        action: Needs neither devices nor other processes: some may be gone. What it raises is shown.
+    """
+    _last_words.append(action)
+    try:
+        yield
+    finally:
+        _last_words.remove(action)
+
+
+@contextlib.contextmanager
 def leaving_at_once() -> Iterator[None]:
     """Ends this process when something is raised that the others do not know of.
 
@@ -133,6 +148,11 @@ def leaving_at_once() -> Iterator[None]:
         lost = is_loss(error)
         if lost:
             print(f"error: process {jax.process_index()} lost another process of the run", file=sys.stderr)
+        for action in reversed(_last_words):
+            try:
+                action()
+            except Exception:
+                traceback.print_exc()
         leave(PEER_LOST if lost else 130 if isinstance(error, KeyboardInterrupt) else 1)
 
 

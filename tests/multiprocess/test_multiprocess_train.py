@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -201,6 +202,15 @@ def test_a_stuck_process_ends_the_group_with_its_tracebacks(tmp_path: Path) -> N
     assert stuck.returncode == 74, stuck.stderr
     assert "nothing happened for 90 seconds (config.watchdog.rollout_seconds) in process 0" in stuck.stderr
     assert "faults.py" in stuck.stderr.partition("in process 0")[2]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("process", [0, 1])
+def test_a_fault_of_ours_in_one_process_leaves_a_report(process: int, tmp_path: Path) -> None:
+    failed = run(command(tmp_path, *SHORT, processes=2), fault=f"rollout:2:raise:{process}")
+    assert failed.returncode == 1, failed.stderr
+    assert f"RuntimeError: GRPO_JAX_FAULT=rollout:2:raise:{process}" in failed.stderr
+    assert "1 of 2 steps" in re.sub("<[^>]*>", "", (tmp_path / "report.html").read_text())
 
 
 @pytest.mark.slow

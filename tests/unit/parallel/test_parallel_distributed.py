@@ -48,3 +48,30 @@ def test_one_process_meets_nobody_and_raises_as_usual():
     distributed.barrier("nowhere")
     with pytest.raises(ValueError, match="as usual"), distributed.leaving_at_once():
         raise ValueError("as usual")
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [(ZeroDivisionError("ours"), 1), (distributed.PeerLost("gone"), 75), (KeyboardInterrupt(), 130)],
+)
+def test_one_of_several_says_its_last_words_before_it_leaves(error, status, monkeypatch, capsys):
+    said = []
+
+    def left(with_status):
+        said.append(with_status)
+        raise SystemExit
+
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    monkeypatch.setattr(distributed, "leave", left)
+    with (
+        pytest.raises(SystemExit),
+        distributed.before_leaving(lambda: said.append("report")),
+        distributed.before_leaving(lambda: said.append(1 / 0)),
+        distributed.leaving_at_once(),
+    ):
+        raise error
+    assert said == ["report", status]
+    assert "division by zero" in capsys.readouterr().err
+    with pytest.raises(SystemExit), distributed.leaving_at_once():
+        raise error
+    assert said == ["report", status, status]
