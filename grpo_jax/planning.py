@@ -1,10 +1,8 @@
 """What a run will be, before it begins: its parts in words, bytes on each device, and how long it takes at least."""
 
 import math
-import os
-import time
 from collections.abc import Iterator, Mapping
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,15 +10,11 @@ import jax.numpy as jnp
 from grpo_jax.config import RunConfig, dotted, to_nested
 from grpo_jax.data.splits import SPLITS
 from grpo_jax.footprint import LEVERS, MOMENTS, PARTS, Lowered, compile_programs, held_between, lower_programs
-from grpo_jax.forensics import static
+from grpo_jax.forensics import present, static
 from grpo_jax.forensics.compiled import DoesNotFit
-from grpo_jax.forensics.hardware import Hardware, Topology
 from grpo_jax.models.adapters import init_adapters
 from grpo_jax.models.parameters import count
 from grpo_jax.training import setup
-
-_MEASURED = {"cpu": 1024, "default": 8192}
-"""Rows and columns of the matrices whose product shows how fast a device is."""
 
 
 class Plan(NamedTuple):
@@ -68,14 +62,14 @@ def plan(config: RunConfig) -> Plan:
     return Plan(
         held_between(config, lowered),
         _needed(lowered),
-        _device_bytes(),
+        present.device_bytes(),
         drawn + trained,
-        _flops_per_second(jnp.dtype(run.spec.compute_dtype)),
+        present.flops_per_second(jnp.dtype(run.spec.compute_dtype)),
     )
 
 
 def _needed(lowered: Lowered) -> dict[str, int]:
-    return {name: program.needed_bytes for name, program in compile_programs(lowered, _present()).items()}
+    return {name: program.needed_bytes for name, program in compile_programs(lowered, present.topology()).items()}
 
 
 def require_fit(config: RunConfig, needed: Mapping[str, int], device_bytes: int | None) -> None:
@@ -104,7 +98,7 @@ def explain_exhaustion(config: RunConfig) -> str:
         Bytes of the programs that need most, and the keys that make them smaller.
     """
     needed = _needed(lower_programs(config, jax.devices()))
-    least = min(_device_bytes() or math.inf, max(needed.values()))
+    least = min(present.device_bytes() or math.inf, max(needed.values()))
     return _remedy(config, {name: size for name, size in needed.items() if size >= least})
 
 
@@ -123,7 +117,7 @@ def _gibibytes(sizes: Mapping[str, int]) -> str:
 
 
 def _there_are() -> str:
-    size = _device_bytes()
+    size = present.device_bytes()
     return f", of {size / static.GIBIBYTE:.3f} that it has" if size else ""
 
 
@@ -178,35 +172,6 @@ def lines(parts: setup.Parts) -> Iterator[str]:
     )
     yield f"{'':<12} judges, evaluations, a cold start and what is no matrix product come on top"
     require_fit(parts.config, planned.needed, planned.device_bytes)
-
-
-def _present() -> Topology:
-    """The devices of this process and those of the others that it works with."""
-    device = jax.devices()[0]
-    platforms: dict[str, Literal["cpu", "tpu", "cuda"]] = {"cpu": "cpu", "tpu": "tpu", "gpu": "cuda"}
-    kind = Hardware(device.device_kind, platforms[device.platform], _device_bytes() or 0, 0.0, 0.0)
-    return Topology(kind, (jax.device_count(),))
-
-
-def _device_bytes() -> int | None:
-    device = jax.local_devices()[0]
-    if device.platform == "cpu":
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // jax.local_device_count()
-    return (device.memory_stats() or {}).get("bytes_limit")
-
-
-def _flops_per_second(dtype: jnp.dtype) -> float:
-    device = jax.local_devices()[0]
-    size = _MEASURED.get(device.platform, _MEASURED["default"])
-    matrix = jax.device_put(jnp.ones((size, size), dtype), device)
-    product = jax.jit(lambda left, right: left @ right)
-    product(matrix, matrix).block_until_ready()
-    seconds = math.inf
-    for _ in range(3):
-        started = time.perf_counter()
-        product(matrix, matrix).block_until_ready()
-        seconds = min(seconds, time.perf_counter() - started)
-    return 2 * size**3 / seconds
 
 
 def _duration(seconds: float) -> str:

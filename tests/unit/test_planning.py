@@ -5,6 +5,7 @@ import pytest
 
 from grpo_jax import cli, footprint, planning, train
 from grpo_jax.config import ConfigError, RunConfig, dotted, from_nested, to_nested
+from grpo_jax.forensics import present
 from grpo_jax.forensics.compiled import DoesNotFit
 from grpo_jax.models.parameters import count
 from grpo_jax.training import setup
@@ -58,7 +59,7 @@ def test_batches_bound_the_caches_and_ask_for_the_same_arithmetic():
 def test_what_does_not_fit_is_refused_with_the_keys_that_decide_it(config, monkeypatch):
     needed = planning.plan(config).needed
     limit = sorted(needed.values())[-1] - 1
-    monkeypatch.setattr(planning, "_device_bytes", lambda: limit)
+    monkeypatch.setattr(present, "device_bytes", lambda: limit)
     [largest] = [name for name, size in needed.items() if size > limit]
     shown = []
     with pytest.raises(
@@ -85,7 +86,7 @@ def test_a_run_without_memory_ends_with_what_it_needs(device_bytes, tmp_path, mo
         raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 9 bytes.\nand more")
 
     monkeypatch.setattr(train, "train", exhausted)
-    monkeypatch.setattr(planning, "_device_bytes", lambda: device_bytes)
+    monkeypatch.setattr(present, "device_bytes", lambda: device_bytes)
     with pytest.raises(cli.OutOfMemory, match=r"allocating 9 bytes\.\nAs compiled, .*config\.\w+\.\w+=") as ended:
         train.main()
     assert ended.value.exit_status == 1
