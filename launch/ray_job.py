@@ -3,9 +3,9 @@
     ray job submit --working-dir . -- python launch/ray_job.py --nodes 4 --gpus 8 -- \
         python -m grpo_jax.train --config configs/qwen_math.py --workdir /shared/runs/math --config.mesh.fsdp=8
 
-Ray only starts the processes; they then talk to each other directly. --workdir lies on a file system that all nodes
-share. Once a process fails all are ended, and started again after 74, 75, 134 or 137. Clusters of Ray 2.59 and later
-ask for a token: RAY_AUTH_MODE=token before `ray job submit` sends that of ~/.ray/auth_token.
+Ray waits for as many nodes and starts the processes, which then talk to each other directly. --workdir lies on a file
+system that all share. Once one is lost all end, and start again after 74, 75, 134 or 137. `ray job stop` saves nothing.
+Where the cluster asks for a token, RAY_AUTH_MODE=token before `ray job submit` sends that of ~/.ray/auth_token.
 """
 
 import argparse
@@ -14,7 +14,6 @@ import subprocess
 import sys
 
 import ray
-from ray.util.placement_group import placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 RESTARTABLE = (74, 75, 134, 137)
@@ -33,23 +32,25 @@ def train(command: list[str]) -> int:
     return status if status >= 0 else 128 - status
 
 
+def _status(ended: ray.ObjectRef) -> int:
+    try:
+        return ray.get(ended)
+    except ray.exceptions.RayError as error:
+        print(f"launch/ray_job.py: {error}", file=sys.stderr)
+        return 137  # The node went away.
+
+
 def start(command: list[str], on_nodes: list[dict]) -> int:
-    """Starts one process on each node, and gives the status of the first that fails, or 0."""
+    """One process on each node; returns the first status for which no restart helps, if any, else the first but 0."""
     address = ray.get(ray.remote(free_address).options(**on_nodes[0]).remote())
     shared = [f"--coordinator_address={address}", f"--num_processes={len(on_nodes)}"]
     numbered = [[*command, *shared, f"--process_id={index}"] for index in range(len(on_nodes))]
     waiting = [ray.remote(train).options(**on_nodes[index]).remote(words) for index, words in enumerate(numbered)]
-    while waiting:
-        [ended], waiting = ray.wait(waiting)
-        try:
-            status = ray.get(ended)
-        except ray.exceptions.RayError as error:
-            print(f"launch/ray_job.py: {error}", file=sys.stderr)
-            status = 137  # The node went away.
-        if status:
-            ray.wait(waiting, num_returns=len(waiting), timeout=120)  # They lose a process and end by themselves.
-            return status
-    return 0
+    failed, ended = [], waiting
+    while waiting and ended:
+        ended, waiting = ray.wait(waiting, timeout=120 if failed else None)  # They end by themselves when one is lost.
+        failed += [status for status in map(_status, ended) if status]
+    return next((status for status in failed if status not in RESTARTABLE), failed[0] if failed else 0)
 
 
 def main() -> int:
@@ -64,11 +65,11 @@ def main() -> int:
     needs = {"num_cpus": options.cpus, "num_gpus": options.gpus, "max_retries": 0}
     bundle = {"CPU": options.cpus} | ({"GPU": options.gpus} if options.gpus else {})
     for restart in range(options.restarts + 1):
-        group = placement_group([bundle] * options.nodes, strategy="STRICT_SPREAD")
+        group = ray.util.placement_group([bundle] * options.nodes, strategy="STRICT_SPREAD")
         ray.get(group.ready())
         places = [PlacementGroupSchedulingStrategy(group, i) for i in range(options.nodes)]
         status = start(options.command, [needs | {"scheduling_strategy": place} for place in places])
-        remove_placement_group(group)
+        ray.util.remove_placement_group(group)
         if status not in RESTARTABLE or restart == options.restarts:
             return status
         print(f"launch/ray_job.py: status {status}, restart {restart + 1}", file=sys.stderr, flush=True)

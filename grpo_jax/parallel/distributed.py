@@ -26,6 +26,9 @@ PEER_LOST = 75
 _LOST_WORDS = ("UNAVAILABLE", "ABORTED", "CANCELLED", "DEADLINE_EXCEEDED", "gloo", "nccl", "connection", "coordination")
 """What collectives and the coordination service say when a process is gone."""
 
+_COLLECTIVE_FAILED = re.compile(r"[A-Z_]+: .*\b(?:Gloo|NCCL|nccl)")
+"""A collective that fails while its program is being started raises ValueError."""
+
 _barrier_number = itertools.count()
 _barrier_seconds = 0
 _last_words: list[Callable[[], object]] = []
@@ -164,6 +167,8 @@ def is_loss(error: BaseException) -> bool:
         if isinstance(at, PeerLost):
             return True
         if isinstance(at, jax.errors.JaxRuntimeError) and any(word.lower() in words for word in _LOST_WORDS):
+            return True
+        if isinstance(at, ValueError) and _COLLECTIVE_FAILED.match(str(at)):
             return True
         at = at.__cause__ or at.__context__
     return False

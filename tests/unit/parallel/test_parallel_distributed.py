@@ -36,6 +36,9 @@ def test_a_process_that_is_none_of_them_is_refused(number, of):
 def test_the_loss_of_a_process_is_told_from_other_faults():
     lost = jax.errors.JaxRuntimeError("UNKNOWN: Gloo all-reduce failed: Connection closed by peer")
     assert distributed.is_loss(lost)
+    closed = "[external/gloo/gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]:24804"
+    assert distributed.is_loss(ValueError(f"UNKNOWN: Gloo AllGather failed: {closed}"))
+    assert not distributed.is_loss(ValueError("config.mesh: got a size that nccl would not like"))
     wrapped = ValueError("cannot save")
     wrapped.__cause__ = lost
     assert distributed.is_loss(wrapped)
