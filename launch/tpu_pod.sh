@@ -4,9 +4,9 @@
 #   TPU=my-slice ZONE=us-east5-a bash launch/tpu_pod.sh --config configs/qwen_math.py --workdir /mnt/runs/math
 #
 # The slice is there already (`gcloud compute tpus tpu-vm create`), with this repository in ~/grpo_jax and
-# `pip install -e ".[tpu]"` done on each host, and --workdir on a file system that all of them share (Filestore or
-# gcsfuse). Lost processes (status 74, 75, 134, 137) are started again on all hosts, from the newest checkpoint, unless
-# one host ended with another status. Without this script the hosts go on, and nothing starts them again.
+# `pip install -e ".[tpu]"` done on each host, and --workdir on a file system that all of them share and none caches
+# (Filestore, not gcsfuse). Lost processes (74, 75, 134, 137) are started again on all hosts, from the newest checkpoint,
+# unless one host ended with another status. Without this script the hosts go on, and nothing starts them again.
 set -euo pipefail
 : "${TPU:?name of the slice}" "${ZONE:?its zone}"
 restarts="${RESTARTS:-20}"
@@ -15,7 +15,7 @@ trap 'rm -f "$said"' EXIT
 
 # on_all COMMAND: runs it on every host, and shows what they say.
 on_all() {
-  gcloud compute tpus tpu-vm ssh "$TPU" --zone="$ZONE" --worker=all --command="$1" 2> >(tee "$said" >&2)
+  { gcloud compute tpus tpu-vm ssh "$TPU" --zone="$ZONE" --worker=all --command="$1" 2>&1 >&3 | tee "$said" >&2; } 3>&1
 }
 
 # decisive STATUS: that of a host whose failure no restart mends, where there is one, else STATUS. gcloud gives the status
@@ -36,7 +36,6 @@ train="cd ~/grpo_jax && exec python -m grpo_jax.train --distributed $(printf '%q
 for ((attempt = 0; ; attempt++)); do
   status=0
   on_all "$train" || status=$?
-  wait # for what the hosts said
   status="$(decisive "$status")"
   restartable "$status" && ((attempt < restarts)) || exit "$status"
   echo "launch/tpu_pod.sh: status $status, start $((attempt + 2))" >&2

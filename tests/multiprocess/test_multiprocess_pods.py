@@ -1,5 +1,6 @@
 """The pods of launch/gke_jobset.yaml, whose commands are run on this machine, form one run and survive what is said."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -31,6 +32,18 @@ def test_the_first_pod_is_where_the_others_look_for_it(jobset: dict[str, Any]) -
     assert f"--num_processes={job['completions']} " in text
     assert job["completions"] == job["parallelism"]
     assert job["completionMode"] == "Indexed", "only then there is JOB_COMPLETION_INDEX"
+    # JobSet's defaults: names in the DNS, also of pods that are not ready.
+    assert "network" not in jobset["spec"]
+
+
+def test_its_folder_is_one_for_all_pods(jobset: dict[str, Any]) -> None:
+    [replicated] = jobset["spec"]["replicatedJobs"]
+    pod = replicated["template"]["spec"]["template"]["spec"]
+    [container] = pod["containers"]
+    mounted = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+    assert {volume["name"] for volume in pod["volumes"]} == mounted.keys()
+    assert f"--workdir {mounted['runs']}/" in container["args"][0]
+    assert [volume["name"] for volume in pod["volumes"] if "persistentVolumeClaim" in volume] == ["runs"]
 
 
 def test_what_is_lost_is_started_again_and_nothing_else(jobset: dict[str, Any]) -> None:
@@ -43,6 +56,10 @@ def test_what_is_lost_is_started_again_and_nothing_else(jobset: dict[str, Any]) 
     assert job["backoffLimit"] == 0, "one lost pod fails the job, so that all of them are started again"
     [rule] = jobset["spec"]["failurePolicy"]["rules"]
     assert (rule["action"], rule["onJobFailureReasons"]) == ("FailJobSet", ["PodFailurePolicy"])
+    # What JobSet and Kubernetes refuse otherwise.
+    assert re.fullmatch("[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?", rule["name"])
+    assert failed["onExitCodes"]["values"] == sorted(set(failed["onExitCodes"]["values"]))
+    assert job["template"]["spec"]["restartPolicy"] == "Never"
 
 
 def run_pods(jobset: dict[str, Any], workdir: Path, fault: str = "") -> list[tuple[int, str]]:
