@@ -7,12 +7,14 @@ import sys
 
 import pytest
 
+from launch.local_multiprocess import free_port
 from tests.integration.test_integration_resume import rows
 from tests.multiprocess.test_multiprocess_train import REPOSITORY, started, wait_for_step
 
 LIMIT_SECONDS = 400
 
 ray = pytest.importorskip("ray", reason="needs the extra 'ray'")
+pytest.importorskip("aiohttp", reason="needs Ray's own extra 'default', as `ray job submit` does")
 cluster_utils = pytest.importorskip("ray.cluster_utils")
 
 
@@ -21,7 +23,8 @@ MEMORY = {"object_store_memory": 2**28}
 
 @pytest.fixture
 def cluster():
-    cluster = cluster_utils.Cluster(True, head_node_args={"num_cpus": 1, "include_dashboard": False, **MEMORY})
+    head = {"num_cpus": 1, "include_dashboard": True, "dashboard_port": free_port()}
+    cluster = cluster_utils.Cluster(True, head_node_args=head | MEMORY)
     cluster.add_node(num_cpus=1, **MEMORY)
     yield cluster
     cluster.shutdown()
@@ -76,6 +79,25 @@ def test_a_lost_node_is_waited_for(cluster, tmp_path: pathlib.Path) -> None:
     assert "restart 1" in (tmp_path / "log").read_text()
     assert starts(tmp_path) == [2, 2]
     assert [row["step"] for row in rows(tmp_path) if row["kind"] == "train"] == list(range(1, 61))
+
+
+@pytest.mark.slow
+def test_a_submitted_job_trains_to_its_end(cluster, tmp_path: pathlib.Path) -> None:
+    launched = job(cluster, *trained(tmp_path / "run", "--config.steps=2"))
+    client = [sys.executable, "-m", "ray.scripts.scripts", "job", "submit", f"--address=http://{cluster.webui_url}"]
+    working = ["--working-dir=.", '--runtime-env-json={"excludes": [".git", "runs"]}', "--"]
+    ended = subprocess.run(
+        [*client, *working, *launched],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_SECONDS,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr + ended.stdout
+    assert "succeeded" in ended.stdout + ended.stderr
+    assert (tmp_path / "run" / "summary.json").exists()
+    assert starts(tmp_path / "run") == [2]
 
 
 ENDS = 'case "$*" in *--process_id=1*) exit 6 ;; *) sleep 1; exit 75 ;; esac'
