@@ -143,3 +143,42 @@ def test_what_fails_on_one_host_of_a_tpu_would_fail_again(status: int, tmp_path:
 def test_restarts_on_a_tpu_are_counted(tmp_path: pathlib.Path) -> None:
     ended, given = on_tpu(tmp_path, [[75, 75, 75]] * 9, restarts=2)
     assert (ended, len(given)) == (75, 3)
+
+
+SRUN = """#!{python}
+# Does what srun does: the command in one task of each of two nodes, the highest status of them.
+import os, pathlib, subprocess, sys
+assert sys.argv[1:3] == ["--kill-on-bad-exit=1", "--wait=30"], sys.argv
+assert os.environ["JAX_LOCAL_DEVICE_IDS"] == "0,1,2,3"
+here = pathlib.Path(__file__).parent
+starts = len(list(here.glob("start*")))
+(here / f"start{{starts}}").touch()
+tasks = [
+    subprocess.Popen(sys.argv[3:], env=os.environ | {{"HOST": str(host), "START": str(starts)}}) for host in range(2)
+]
+sys.exit(max(task.wait() for task in tasks))
+"""
+
+PYTHON = """#!/bin/bash
+# The supervisor runs as it is, the training process is imitated.
+[[ "$1" == -m ]] && exec "${{0%/*}}/train" "$@"
+exec {python} "$@"
+"""
+
+
+@pytest.mark.parametrize(("endings", "status", "starts"), [([[0, 75]], 0, 2), ([[4, 4]], 4, 1)])
+def test_a_slurm_job_starts_its_steps_again(
+    endings: list[list[int]], status: int, starts: int, tmp_path: pathlib.Path
+) -> None:
+    for name, text in (("srun", SRUN), ("python", PYTHON), ("train", TRAIN)):
+        (tmp_path / name).write_text(text.format(python=sys.executable, endings=endings))
+        (tmp_path / name).chmod(0o755)
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_SUBMIT_DIR": str(LAUNCH.parent)}
+    arguments = ["--config", "a b.py:x", f"--workdir={tmp_path}"]
+    script = ["bash", str(LAUNCH / "slurm.sbatch"), *arguments]
+    ended = subprocess.run(script, env=environment | {"SLURM_GPUS_ON_NODE": "4"}, check=False)
+    assert ended.returncode == status
+    assert len(list(tmp_path.glob("start*"))) == starts
+    for start in range(starts):
+        given = [json.loads((tmp_path / f"given{start}.{host}").read_text()) for host in range(2)]
+        assert given == [["-m", "grpo_jax.train", "--distributed", *arguments]] * 2
