@@ -20,7 +20,10 @@ FLOAT32_TOLERANCE = {"attention": 1e-4, "logprobs": 1e-3}
 BFLOAT16_FACTOR = 2.0
 """A kernel in bfloat16 may be so many times as far from float32 as the blockwise form in bfloat16 is."""
 
-DTYPES = ("float32", "bfloat16")
+PRECISION = {"float32": "highest", "bfloat16": "default"}
+"""Of matrix products, by dtype: a TPU's kernels refuse bfloat16 at any other."""
+
+DTYPES = tuple(PRECISION)
 
 
 class Shape(NamedTuple):
@@ -152,24 +155,38 @@ def _segments(shape: Shape) -> np.ndarray:
 def _attended(inputs: tuple[jax.Array, ...], segment_NS: np.ndarray, window: int, *, kernels: bool) -> Any:
     """Attention output at tokens, and gradients of queries, keys and values."""
     *arrays, weight = inputs
-    segments = jnp.asarray(segment_NS)
     counted = (segment_NS > 0)[:, :, None, None, None]
-    options: dict[str, Any] = {"window": window, "block_tokens": 128, "kernels": kernels, "packed": False}
-
-    @jax.jit
-    def attend(arrays: list[jax.Array], weight: jax.Array) -> Any:
-        def loss(arrays: list[jax.Array]) -> tuple[jax.Array, jax.Array]:
-            query, key, value = arrays
-            out = attention.row_attention(query, key, value, segments, **options)
-            placed = jax.sharding.reshard(weight, jax.typeof(out).sharding)
-            return jnp.sum(out.astype(jnp.float32) * placed), out
-
-        (_, out), gradients = jax.value_and_grad(loss, has_aux=True)(arrays)
-        return out, gradients
-
-    with jax.default_matmul_precision("highest"):
+    with jax.default_matmul_precision(PRECISION[inputs[0].dtype.name]):
+        attend = differentiated_attention(segment_NS, window, kernels=kernels)
         out, gradients = jax.device_get(attend(arrays, jnp.where(counted, weight.astype(jnp.float32), 0)))
     return np.where(counted, np.asarray(out, np.float32), 0), gradients
+
+
+def differentiated_attention(segment_NS: np.ndarray, window: int, *, kernels: bool) -> Any:
+    """Attention over rows with its derivative, as one program.
+
+    Args:
+        segment_NS: See ``attention.row_attention``.
+        window: Nearest positions that are seen; 0 for all.
+        kernels: The platform's own kernel where there is one.
+
+    Returns:
+        ``([query, key, value], weight) -> (output, gradients)`` of the sum of the output times its weight.
+    """
+    options: dict[str, Any] = {"window": window, "block_tokens": 128, "kernels": kernels, "packed": False}
+
+    def loss(arrays: list[jax.Array], weight: jax.Array) -> tuple[jax.Array, jax.Array]:
+        query, key, value = arrays
+        out = attention.row_attention(query, key, value, jnp.asarray(segment_NS), **options)
+        placed = jax.sharding.reshard(weight, jax.typeof(out).sharding)
+        return jnp.sum(out.astype(jnp.float32) * placed), out
+
+    @jax.jit
+    def attend(arrays: list[jax.Array], weight: jax.Array) -> tuple[jax.Array, list[jax.Array]]:
+        (_, out), gradients = jax.value_and_grad(loss, has_aux=True)(arrays, weight)
+        return out, gradients
+
+    return attend
 
 
 def _logprobs(dtype: str, device: Any) -> np.ndarray:
@@ -190,7 +207,7 @@ def _logprobs(dtype: str, device: Any) -> np.ndarray:
         index_N=jnp.arange(N, dtype=jnp.int32),
     )
     counted = np.asarray(rows.mask_NT)
-    with _on(device), jax.default_matmul_precision("highest"):
+    with _on(device), jax.default_matmul_precision(PRECISION[dtype]):
         # The default device, where arrays are made, may be another one.
         placed = jax.tree.map(mesh.put, jax.device_get((params, rows)))
         score = lambda params, rows: completions.completion_logprobs(params, spec, rows, 1.0)  # noqa: E731
