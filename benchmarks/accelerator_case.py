@@ -136,11 +136,14 @@ def run_steps(
             first = steps.do()
             found |= {"compile_seconds": sum(compiled), "first_step_seconds": first["step_time"]}
             compiled.clear()
+            write()
             while len(rows) < wanted and time.monotonic() + _longest(rows) < ends:
                 rows.append(steps.do())
                 found |= speed(rows)
                 found |= {"compilations_after_the_first_step": len(compiled), "memory": live_memory(before)}
                 write()
+            if len(rows) < wanted:
+                found["ended"] = f"there was time for {len(rows)} of {wanted} steps after the first"
             if trace is not None:
                 with jax.profiler.trace(str(trace)):
                     steps.do()
@@ -272,6 +275,9 @@ def main() -> None:
     write()
     if time.monotonic() < ends:
         predict(config, found, write)
+    else:
+        found["ended"] = f"{found.get('ended', 'all steps were done')}; none was left to compile what was predicted"
+        write()
 
 
 if __name__ == "__main__":
