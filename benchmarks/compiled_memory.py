@@ -49,6 +49,7 @@ ROWS = {
         "--config.reference.dtype=float8_e4m3fn --config.model.remat=host"
     ),
     "smollm2-135m-1xh100": "--config=configs/smollm2_135m.py --topology=h100:1x1",
+    "smollm2-135m-1xv6e": "--config=configs/smollm2_135m.py --topology=v6e:1x1",
     "smollm2-360m-8xcpu": "--model=smollm2-360m --tokens=1024 --topology=cpu:8",
 }
 """Arguments of the command, by row of the table."""

@@ -54,18 +54,32 @@ def plan(config: RunConfig) -> Plan:
         ConfigError: for a configuration that does not fit together, or not on these devices.
     """
     lowered = lower_programs(config, jax.devices())
-    run, sampling = lowered
-    rollout = config.rollout
-    batches = -(-rollout.prompts_per_step // rollout.prompts_at_once)
-    drawn = batches * (sampling.start.flops + rollout.max_new_tokens * sampling.advance.flops)
-    trained = run.step.prepare.flops + config.algorithm.passes_per_batch * run.step.update.flops
     return Plan(
         held_between(config, lowered),
         _needed(lowered),
         present.device_bytes(),
-        drawn + trained,
-        present.flops_per_second(jnp.dtype(run.spec.compute_dtype)),
+        sum(phase_flops(config, lowered).values()),
+        present.flops_per_second(jnp.dtype(lowered.run.spec.compute_dtype)),
     )
+
+
+def phase_flops(config: RunConfig, lowered: Lowered) -> dict[str, float]:
+    """Counts the matrix products of a training step in which every group takes part, at full length.
+
+    Args:
+        config: The run.
+        lowered: From ``lower_programs``, with all micro-batches.
+
+    Returns:
+        Floating-point operations of all devices together, by phase as the metrics name them.
+    """
+    rollout, (run, sampling) = config.rollout, lowered
+    batches = -(-rollout.prompts_per_step // rollout.prompts_at_once)
+    return {
+        "rollout": batches * (sampling.start.flops + rollout.max_new_tokens * sampling.advance.flops),
+        "prepare": run.step.prepare.flops,
+        "update": config.algorithm.passes_per_batch * run.step.update.flops,
+    }
 
 
 def _needed(lowered: Lowered) -> dict[str, int]:

@@ -73,7 +73,7 @@ class Trainer:
             Stopped: after SIGTERM or Ctrl-C, with the state saved at a step boundary.
         """
         with self.run.stopping_on_signals():
-            state = self.run.run(self._recipe_phase())
+            state = self.run.run(self.recipe_phase())
         self._test(state, "after")
         return state
 
@@ -94,7 +94,8 @@ class Trainer:
             step=self._cold_start_step,
         )
 
-    def _recipe_phase(self) -> Phase:
+    def recipe_phase(self) -> Phase:
+        """The steps of the recipe: where a run begins them, and how it does one."""
         recipe = RECIPES[self.config.recipe](self.config, self.parts.spec)
         stream = (self.parts.task.problems("train"), self.config.rollout.prompts_per_step, self.config.seed)
         curriculum = self.config.curriculum
