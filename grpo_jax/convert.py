@@ -14,7 +14,7 @@ python -m grpo_jax.convert --source PATH --to FOLDER [--form huggingface|checkpo
   --dtype               of safetensors files (default: float32, which is what is trained)
 
 Works on the CPU alone, whatever accelerators there are. Exit status: 0 done, 2 bad command line or model, 3 no usable
-checkpoint, 5 the run is still going on, 6 the checkpoint is not that of the configuration.
+checkpoint, 5 the run is still going on, 6 the checkpoint is not that of the configuration, 7 a file cannot be written.
 """
 
 import contextlib
@@ -33,6 +33,7 @@ from grpo_jax import cli
 from grpo_jax.config import ConfigError
 from grpo_jax.data.installed import located
 from grpo_jax.data.publication import published_files, write_files
+from grpo_jax.io import storage
 from grpo_jax.io.checkpoint import Checkpoints
 from grpo_jax.models.adapters import ADAPTERS, merged, without_adapters
 from grpo_jax.models.huggingface import leaf_sources, published_tensors
@@ -115,7 +116,8 @@ def convert(source: Path, target: Path, *, form: Any = "huggingface", dtype: Any
     try:
         with jax.set_mesh(mesh):
             model = open_saved(source)
-            parameters = _write(model, unfinished, form, dtype)
+            with storage.writing(target):
+                parameters = _write(model, unfinished, form, dtype)
         _write_tokenizer(model, source, unfinished)
         unfinished.chmod(0o755)
         unfinished.rename(target)

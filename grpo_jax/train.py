@@ -206,15 +206,14 @@ def _recording(trainer: Trainer, config: RunConfig, folder: RunFolder, display: 
         if exchange.is_first():
             write_report(folder.path)
 
-    try:
-        with distributed.before_leaving(report):
-            yield
-    finally:
+    with contextlib.ExitStack() as ending:
         # A run that was stopped or has failed is what a report is wanted of most.
-        trainer.run.close()
+        ending.callback(report)
         for follower in followers:
-            follower.close()
-        report()
+            ending.callback(follower.close)
+        ending.callback(trainer.run.close)
+        ending.enter_context(distributed.before_leaving(report))
+        yield
 
 
 def _workdir(command: cli.CommandLine) -> Path:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+from grpo_jax.io import storage
 from grpo_jax.io.run_folder import write_json
 
 Kind = Literal["train", "evaluation", "cold_start"]
@@ -39,15 +40,19 @@ class JsonLines:
 
         Raises:
             ValueError: if a line before the last is no JSON row.
+            StorageFailed: if the system refuses to write there.
         """
         self._rows, end = 0, 0
         self._path = path
-        self._file = None if path is None else path.open("a+b")
-        if self._path is None or self._file is None:
+        self._file = None
+        if self._path is None:
             return
-        for position, row in _whole_rows(self._path):
-            self._rows, end = row["row"] + 1, position
-        self._file.truncate(end)
+        with storage.writing(self._path):
+            # Without a buffer: what the system refused to write does not come back when the file is closed.
+            self._file = self._path.open("a+b", buffering=0)
+            for position, row in _whole_rows(self._path):
+                self._rows, end = row["row"] + 1, position
+            self._file.truncate(end)
 
     @property
     def rows(self) -> int:
@@ -62,11 +67,14 @@ class JsonLines:
 
         Raises:
             ValueError: for a value that is not JSON, such as NaN.
+            StorageFailed: if the system refuses to write it.
         """
         line = json.dumps({"row": self._rows, **values}, allow_nan=False)
-        if self._file is not None:
-            self._file.write(line.encode() + b"\n")
-            self._file.flush()
+        if self._path is not None and self._file is not None:
+            rest = memoryview(line.encode() + b"\n")
+            with storage.writing(self._path):
+                while rest:
+                    rest = rest[self._file.write(rest) :]
         self._rows += 1
 
     def truncate(self, rows: int) -> None:
@@ -86,14 +94,14 @@ class JsonLines:
             end, kept = position, row["row"] + 1
         if kept < rows:
             _logger.warning("%s: rows %d to %d are lost, the checkpoint counted %d", self._path, kept, rows - 1, rows)
-        self._file.truncate(end)
+        with storage.writing(self._path):
+            self._file.truncate(end)
 
     def close(self) -> None:
-        """Closes the file."""
-        if self._file is not None:
-            self._file.flush()
-            os.fsync(self._file.fileno())
-            self._file.close()
+        """Brings the file to disk and closes it."""
+        if self._path is not None and self._file is not None:
+            with storage.writing(self._path), self._file as file:
+                os.fsync(file.fileno())
 
 
 class MetricsWriter(JsonLines):

@@ -9,7 +9,6 @@ import os
 import platform
 import socket
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -19,6 +18,7 @@ import jax
 
 import grpo_jax
 from grpo_jax.config import dotted
+from grpo_jax.io import storage
 from grpo_jax.io.revision import git_state
 
 _PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
@@ -101,12 +101,14 @@ class RunFolder:
             RunFolderInUse: if another process holds the lock; says which.
             ConfigChanged: if the folder's config differs in other keys than ``may_change``.
             FileExistsError: if the folder holds a run and ``resume_allowed`` is False.
+            StorageFailed: if the system refuses to write there.
         """
         path = Path(path)
         if path.exists() and not path.is_dir():
             raise FileExistsError(f"{path} is a file, wanted a folder for the run.")
-        path.mkdir(parents=True, exist_ok=True)
-        lock = _take_lock(path)
+        with storage.writing(path):
+            path.mkdir(parents=True, exist_ok=True)
+            lock = _take_lock(path)
         try:
             config_path = path / "config.json"
             resumed = config_path.exists()
@@ -189,20 +191,9 @@ def write_json(path: Path, value: Any) -> None:
     Raises:
         ValueError: for a number that is not finite.
         TypeError: for a value that JSON does not know.
+        StorageFailed: if the system refuses to write.
     """
-    text = json.dumps(value, indent=2, allow_nan=False) + "\n"
-    path = Path(path)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        os.fchmod(handle, 0o644)
-        with os.fdopen(handle, "w") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+    storage.replace_text(Path(path), json.dumps(value, indent=2, allow_nan=False) + "\n")
 
 
 def _take_lock(path: Path) -> BinaryIO:

@@ -1,11 +1,13 @@
 import json
 import logging
+import resource
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from grpo_jax.io.metrics import JsonLines, MetricsWriter, SamplesWriter, read_metrics, write_summary
+from grpo_jax.io.storage import StorageFailed
 
 
 @pytest.fixture
@@ -151,3 +153,19 @@ def test_rows_that_another_process_writes_are_counted_alike(tmp_path):
         assert writer.rows == 1
         writer.close()
     assert [path.name for path in tmp_path.iterdir()] == ["metrics.jsonl"]
+
+
+def test_a_row_that_the_system_refuses_is_named_once_and_whole_rows_stay(path):
+    writer = _write(path, 2)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 9, limits[1]))
+    try:
+        with pytest.raises(StorageFailed, match=r"metrics\.jsonl cannot be written: File too large"):
+            writer.write("train", 2, {})
+        writer.close()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert [row["row"] for row in read_metrics(path)] == [0, 1]
+    assert path.read_bytes()[-1:] != b"\n", "the third row was begun"
+    _write(path, 1).close()
+    assert [row["row"] for row in read_metrics(path)] == [0, 1, 2]
