@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from grpo_jax.foreign.modules import described, imported, module_of
-from grpo_jax.records import Completion, Problem, Verdict
+from grpo_jax.records import Completion, Problem, RewardOutOfRange, Verdict
 from grpo_jax.verifiers.base import UnusableVerifierError
 
 FULL_REWARD = 1.0
@@ -58,9 +58,15 @@ class FunctionVerifier:
 
         Raises:
             TypeError: if the function returns anything else.
+            RewardOutOfRange: if its reward is not finite, or larger than ``records.LARGEST_REWARD``.
         """
         assert self._function is not None, "start() comes first"
-        result = self._function(problem, completion)
+        try:
+            return self._verdict(self._function(problem, completion))
+        except RewardOutOfRange as error:
+            raise RewardOutOfRange(f"{self._name}: {error}. Scale its rewards down.") from error
+
+    def _verdict(self, result: Any) -> Verdict:
         if isinstance(result, Verdict):
             return result
         try:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from grpo_jax.config import VerifierConfig
-from grpo_jax.records import Completion, FinishReason, Problem, Verdict
+from grpo_jax.records import Completion, FinishReason, Problem, RewardOutOfRange, Verdict
 from grpo_jax.verifiers.base import UnusableVerifierError
 from grpo_jax.verifiers.function import FunctionVerifier, load_function
 from grpo_jax.verifiers.pool import open_pool
@@ -183,3 +183,12 @@ def test_a_worker_that_starts_with_other_code_than_those_before_it_is_reported(t
         file.write_text("def f(problem, completion):\n    return 0.25\n")
         assert pool.submit(_PROBLEM, _completion("")).result(60).reward == 0.25
     assert re.search(r"A worker judges with .*dying\.py:f, sha256 .*, those started before it with ", caplog.text)
+
+
+@pytest.mark.parametrize("returned", ["1e19", "-1e16", "float('nan')", "Verdict(1e19, True, None, 'mine')"])
+def test_a_reward_too_large_for_a_group_is_an_error_with_the_functions_name(tmp_path, returned):
+    file = tmp_path / "huge.py"
+    file.write_text(f"from grpo_jax.records import Verdict\n\n\ndef f(problem, completion):\n    return {returned}\n")
+    wanted = r"huge\.py:f: a verdict's reward must be finite and at most 1e\+15 in size, got .*Scale its rewards down"
+    with pytest.raises(RewardOutOfRange, match=wanted):
+        _judge(f"{file}:f", _completion(""))
