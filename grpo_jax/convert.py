@@ -110,8 +110,9 @@ def convert(source: Path, target: Path, *, form: Any = "huggingface", dtype: Any
     """
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise FileExistsError(f"--to: {target} exists already, wanted a new folder.")
-    target.parent.mkdir(parents=True, exist_ok=True)
     mesh = make_mesh(dict.fromkeys(AXES, 1), found_devices()[:1])
+    new_parents = [parent for parent in target.parents if not parent.exists()]
+    target.parent.mkdir(parents=True, exist_ok=True)
     unfinished = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}."))
     try:
         with jax.set_mesh(mesh):
@@ -123,6 +124,9 @@ def convert(source: Path, target: Path, *, form: Any = "huggingface", dtype: Any
         unfinished.rename(target)
     except BaseException:
         shutil.rmtree(unfinished)
+        for parent in new_parents:
+            with contextlib.suppress(OSError):  # Another process may have put something there meanwhile.
+                parent.rmdir()
         raise
     return f"{target}: {parameters:,} parameters from {model.description}"
 

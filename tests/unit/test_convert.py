@@ -187,6 +187,13 @@ def test_sources_without_a_model_are_refused(tmp_path):
         convert.convert(tmp_path / "x.gguf", tmp_path / "to")
 
 
+def test_a_failure_leaves_no_folder_behind_and_takes_none_away(tmp_path):
+    (tmp_path / "mine").mkdir()
+    with pytest.raises(ValueError, match="is neither"):
+        convert.convert(tmp_path / "absent", tmp_path / "mine" / "new" / "newer" / "to")
+    assert [path.name for path in tmp_path.rglob("*")] == ["mine"]
+
+
 def test_what_exists_is_not_overwritten(tmp_path):
     (tmp_path / "to").mkdir()
     (tmp_path / "to" / "precious").touch()
