@@ -26,6 +26,7 @@ class RecordsDamaged(ValueError):  # noqa: N818
 
 
 _logger = logging.getLogger(__name__)
+_SHOWN_BYTES, _SHOWN_CHARACTERS = 4096, 80
 _RESERVED = frozenset({"row", "step", "kind", "nonfinite"})
 
 
@@ -183,15 +184,22 @@ def _whole_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             try:
                 row = json.loads(line)
                 found = int(row["row"])
-            except (ValueError, TypeError, KeyError):
+            except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
                 row, found = {}, -1
             if found <= last:
                 raise RecordsDamaged(
-                    f"{path}, line {number}: got {line[:60]!r}, wanted a JSON object with 'row' above {last}. "
+                    f"{path}, line {number}: got {_readable(line)}, wanted a JSON object with 'row' above {last}. "
                     "Restore the file from a copy, or start again in a new run folder."
                 )
             last = found
             yield position, {**row, "row": found}
+
+
+def _readable(line: bytes) -> str:
+    """What people can read of a line that may hold anything."""
+    text = line[:_SHOWN_BYTES].decode(errors="ignore")
+    printable = "".join(character for character in text if character.isprintable())[:_SHOWN_CHARACTERS]
+    return f"'{printable}'" if printable else f"{len(line):,} bytes without a printable character"
 
 
 def _finite(values: Mapping[str, Any]) -> dict[str, Any]:
