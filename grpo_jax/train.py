@@ -23,11 +23,11 @@ work on one mesh; each judges its share of the completions, and the first one wr
 
 The run folder gets config.json, run.json (versions, overrides, git revision), metrics.jsonl, samples.jsonl,
 checkpoints, curves.png, summary.json and report.html; rewards.json where rewards are your own. Ctrl-C or SIGTERM stops
-after the step at hand and saves; a second one ends at once. Exit status: 0 done or stopped and saved, 2 bad command line or configuration, 3 no usable
-checkpoint or record, 4 training is not finite, 5 the folder is in use, 6 configuration, data or rewards differ from
-the folder's, 7 a file cannot be written, 74 nothing happened for longer than config.watchdog allows, 75 another process
-of the run was lost. After 74, 75, 134 (aborted) and 137 (killed) the same command goes on from the newest checkpoint,
-and launch/supervisor.py gives it again.
+after the step at hand and saves; a second one ends at once. Exit status: 0 done or stopped and saved, 2 bad command
+line or configuration, 3 no usable checkpoint or record, 4 training is not finite, 5 the folder is in use, 6
+configuration, data or rewards differ from the folder's, 7 a file cannot be written, 74 nothing happened for longer than
+config.watchdog allows, 75 another process of the run was lost. After 74, 75, 134 (aborted) and 137 (killed) the same
+command goes on from the newest checkpoint, and launch/supervisor.py gives it again.
 """
 
 import contextlib
