@@ -15,6 +15,7 @@ from absl import flags
 from ml_collections import ConfigDict, config_dict, config_flags
 
 from grpo_jax.config import ConfigError, RunConfig, from_nested, require_key
+from grpo_jax.io.storage import explained
 
 USAGE = 2
 """Exit status of a bad command line, configuration or file name."""
@@ -156,7 +157,8 @@ def run(main: Callable[[], int]) -> typing.NoReturn:
     except KeyboardInterrupt:
         print("interrupted; what was saved goes on with the same --workdir", file=sys.stderr)
         status = 130
-    except Exception as error:
+    except Exception as raised:
+        error = explained(raised)
         known = USAGE if isinstance(error, FileExistsError | PermissionError) else None
         status = getattr(error, "exit_status", known)
         if status is None and (isinstance(error, MemoryError) or exhausted(error)):

@@ -14,7 +14,7 @@ python -m grpo_jax.convert --source PATH --to FOLDER [--form huggingface|checkpo
   --dtype               of safetensors files (default: float32, which is what is trained)
 
 Works on the CPU alone, whatever accelerators there are. Exit status: 0 done, 2 bad command line or model, 3 no usable
-checkpoint, 5 the run is still going on, 6 the checkpoint is not that of the configuration.
+checkpoint, 5 the run is still going on, 6 the checkpoint is not that of the configuration, 7 a file cannot be written.
 """
 
 import contextlib
@@ -33,6 +33,7 @@ from grpo_jax import cli
 from grpo_jax.config import ConfigError
 from grpo_jax.data.installed import located
 from grpo_jax.data.publication import published_files, write_files
+from grpo_jax.io import storage
 from grpo_jax.io.checkpoint import Checkpoints
 from grpo_jax.models.adapters import ADAPTERS, merged, without_adapters
 from grpo_jax.models.huggingface import leaf_sources, published_tensors
@@ -109,18 +110,23 @@ def convert(source: Path, target: Path, *, form: Any = "huggingface", dtype: Any
     """
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise FileExistsError(f"--to: {target} exists already, wanted a new folder.")
-    target.parent.mkdir(parents=True, exist_ok=True)
     mesh = make_mesh(dict.fromkeys(AXES, 1), found_devices()[:1])
+    new_parents = [parent for parent in target.parents if not parent.exists()]
+    target.parent.mkdir(parents=True, exist_ok=True)
     unfinished = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}."))
     try:
         with jax.set_mesh(mesh):
             model = open_saved(source)
-            parameters = _write(model, unfinished, form, dtype)
+            with storage.writing(target):
+                parameters = _write(model, unfinished, form, dtype)
         _write_tokenizer(model, source, unfinished)
         unfinished.chmod(0o755)
         unfinished.rename(target)
     except BaseException:
         shutil.rmtree(unfinished)
+        for parent in new_parents:
+            with contextlib.suppress(OSError):  # Another process may have put something there meanwhile.
+                parent.rmdir()
         raise
     return f"{target}: {parameters:,} parameters from {model.description}"
 

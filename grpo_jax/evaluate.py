@@ -28,7 +28,8 @@ python -m grpo_jax.evaluate --endpoint http://HOST:PORT/v1 --endpoint_model NAME
   --json FILE           gets the results as JSON; "-" writes it to standard output and nothing else
 
 Errors of the judge are left out and counted. Exit status: 0 done, 2 bad command line, configuration, model or server,
-3 no usable checkpoint, 5 the run is still going on, 6 the checkpoint is not that of the configuration.
+3 no usable checkpoint, 5 the run is still going on, 6 the checkpoint is not that of the configuration, 7 a
+file cannot be written.
 """
 
 import dataclasses

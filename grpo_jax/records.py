@@ -2,7 +2,6 @@
 
 import dataclasses
 import enum
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -48,6 +47,14 @@ class Completion:
     finish: FinishReason
 
 
+LARGEST_REWARD = 1e15
+"""Size up to which rewards of a large batch can be squared and added up in float32, which ends at 3.4e38."""
+
+
+class RewardOutOfRange(ValueError):  # noqa: N818
+    """A reward that no group could be normalised with."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Verdict:
     """What a verifier says about one completion.
@@ -57,7 +64,7 @@ class Verdict:
     takes no part in its group's statistics or in the loss.
 
     Attributes:
-        reward: Finite reward. Has no meaning when ``error`` is set (it is 0 then).
+        reward: Finite, and at most ``LARGEST_REWARD`` in size. Has no meaning when ``error`` is set (it is 0 then).
         correct: Whether the answer is right, whatever else the reward contains.
         parsed: The answer that was extracted, or ``None`` where there was none.
         reason: A short, stable phrase for people and counters (``"equal"``, ``"no answer block"``).
@@ -81,5 +88,9 @@ class Verdict:
     flags: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if not math.isfinite(self.reward):
-            raise ValueError(f"a verdict's reward must be finite, got {self.reward!r} ({self.reason})")
+        # False for NaN too.
+        if not abs(self.reward) <= LARGEST_REWARD:
+            raise RewardOutOfRange(
+                f"a verdict's reward must be finite and at most {LARGEST_REWARD:g} in size, got {self.reward!r} "
+                f"({self.reason})"
+            )

@@ -1,13 +1,14 @@
 """Trains a policy.
 
 python -m grpo_jax.train --config FILE.py[:ARGUMENT] [--config.KEY=VALUE ...] [--workdir DIR] [--resume]
-                         [--dry_run]
+                         [--changed_reward] [--dry_run]
 
   --config FILE.py      a file with get_config() -> ml_collections.ConfigDict; keys that it leaves out have the
                         defaults of configs/base.py, which lists them all
   --config.a.b=value    changes one key; sequences as --config.verifier.rewards="('numeric', 'format')"
   --workdir DIR         run folder (default: runs/<config>-<time>); one that holds a run goes on where it stopped
   --resume              goes on with the newest run of this config in runs/; give the same overrides again
+  --changed_reward      goes on although the file of verifier.function or verifier.environment has changed since
   --dry_run             checks everything, compiles the run's programs, prints what the run is, what it needs in
                         memory and time, and stops; status 2 if the devices have no room for it
 
@@ -21,12 +22,12 @@ work on one mesh; each judges its share of the completions, and the first one wr
   --coordinator_address HOST:PORT --num_processes N --process_id I     the same for processes started in another way
 
 The run folder gets config.json, run.json (versions, overrides, git revision), metrics.jsonl, samples.jsonl,
-checkpoints, curves.png, summary.json and report.html. Ctrl-C or SIGTERM stops after the step at hand and saves; a
-second one ends at once. Exit status: 0 done or stopped and saved, 2 bad command line or configuration, 3 no usable
-checkpoint or record, 4 training is not finite, 5 the folder is in use, 6 configuration or data differ from the
-folder's, 74 nothing happened for longer than config.watchdog allows, 75 another process of the run was lost. After 74,
-75, 134 (aborted) and 137 (killed) the same command goes on from the newest checkpoint, and launch/supervisor.py gives
-it again.
+checkpoints, curves.png, summary.json and report.html; rewards.json where rewards are your own. Ctrl-C or SIGTERM stops
+after the step at hand and saves; a second one ends at once. Exit status: 0 done or stopped and saved, 2 bad command
+line or configuration, 3 no usable checkpoint or record, 4 training is not finite, 5 the folder is in use, 6
+configuration, data or rewards differ from the folder's, 7 a file cannot be written, 74 nothing happened for longer than
+config.watchdog allows, 75 another process of the run was lost. After 74, 75, 134 (aborted) and 137 (killed) the same
+command goes on from the newest checkpoint, and launch/supervisor.py gives it again.
 """
 
 import contextlib
@@ -43,7 +44,7 @@ from absl import flags
 import grpo_jax
 from grpo_jax import cli, planning
 from grpo_jax.config import ConfigError, RunConfig, to_nested
-from grpo_jax.io import plots, trackers
+from grpo_jax.io import plots, reward_code, trackers
 from grpo_jax.io.display import Display
 from grpo_jax.io.health import alarms_of
 from grpo_jax.io.metrics import read_metrics, write_summary
@@ -81,6 +82,7 @@ def main() -> int:
     flag_values = flags.FlagValues()
     flags.DEFINE_string("workdir", None, "Run folder; an existing one goes on.", flag_values=flag_values)
     flags.DEFINE_bool("resume", False, "Go on with the newest run of this config.", flag_values=flag_values)
+    flags.DEFINE_bool("changed_reward", False, "Go on with other code of the rewards.", flag_values=flag_values)
     flags.DEFINE_bool("dry_run", False, "Print what the run is and needs, and stop.", flag_values=flag_values)
     flags.DEFINE_integer("stopped_status", 0, "Of a run asked to end.", 0, 255, flag_values=flag_values)
     _define_processes(flag_values)
@@ -122,8 +124,9 @@ def _run(command: cli.CommandLine) -> int:
     with open_pool(command.config.verifier) as pool:
         # A verifier that cannot work leaves no folder behind, which would hold the user to a wrong configuration.
         facts = exchange.together(pool.wait_until_ready)
+        exchange.require_same(reward_code.own(facts))
         with contextlib.ExitStack() as held:
-            folder = _open_folder(workdir, command, held)
+            folder = _open_folder(workdir, command, facts, held)
             reason = _exhaustion(lambda: train(parts, folder, pool, facts))
     if reason is not None:
         raise cli.OutOfMemory(f"out of memory: {reason}\n{planning.explain_exhaustion(command.config)}")
@@ -141,13 +144,16 @@ def _exhaustion(run: Callable[[], None]) -> str | None:
     return None
 
 
-def _open_folder(workdir: Path, command: cli.CommandLine, held: contextlib.ExitStack) -> RunFolder:
+def _open_folder(
+    workdir: Path, command: cli.CommandLine, facts: Mapping[str, str], held: contextlib.ExitStack
+) -> RunFolder:
     """The run's folder, which the first process holds."""
 
     def first() -> None:
         config = to_nested(command.config)
         opened.append(RunFolder.open(workdir, config, overrides=command.overrides, may_change=MAY_CHANGE))
         held.enter_context(opened[0])
+        reward_code.require_same(workdir, facts, accept=command.flags.changed_reward)
 
     opened: list[RunFolder] = []
     exchange.on_first(first)
@@ -200,15 +206,14 @@ def _recording(trainer: Trainer, config: RunConfig, folder: RunFolder, display: 
         if exchange.is_first():
             write_report(folder.path)
 
-    try:
-        with distributed.before_leaving(report):
-            yield
-    finally:
+    with contextlib.ExitStack() as ending:
         # A run that was stopped or has failed is what a report is wanted of most.
-        trainer.run.close()
+        ending.callback(report)
         for follower in followers:
-            follower.close()
-        report()
+            ending.callback(follower.close)
+        ending.callback(trainer.run.close)
+        ending.enter_context(distributed.before_leaving(report))
+        yield
 
 
 def _workdir(command: cli.CommandLine) -> Path:

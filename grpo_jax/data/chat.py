@@ -9,10 +9,10 @@ import jinja2
 import jinja2.ext
 import jinja2.nodes
 import jinja2.parser
-import jinja2.sandbox
 import numpy as np
 
 from grpo_jax.config import ConfigError, DataConfig
+from grpo_jax.data.bounded_templates import BoundedEnvironment
 from grpo_jax.data.huggingface import TokenizerFiles
 from grpo_jax.data.splits import LazyProblems, Split
 from grpo_jax.foreign import environments
@@ -25,8 +25,9 @@ class ChatTemplate:
     """A template in the dialect of published models.
 
     A template comes from the model's repository and is not trusted: it runs in jinja's sandbox, sees only text,
-    numbers and lists of them, and reads neither clock nor files. Without ``date``, a template that asks for the day is
-    refused: a run that goes on tomorrow would otherwise get other prompts.
+    numbers and lists of them, reads neither clock nor files, and is ended after ``bounded_templates.MAX_TURNS``.
+    Without ``date``, a template that asks for the day is refused: a run that goes on tomorrow would otherwise get other
+    prompts.
     """
 
     def __init__(self, source: str, *, tokens: Mapping[str, str], origin: str, date: datetime.date | None = None):
@@ -42,13 +43,13 @@ class ChatTemplate:
             ConfigError: for a text that is no template.
         """
         self._origin, self._tokens, self._date = origin, dict(tokens), date
-        environment = jinja2.sandbox.ImmutableSandboxedEnvironment(
+        self._environment = BoundedEnvironment(
             trim_blocks=True, lstrip_blocks=True, extensions=[_GenerationBlocks, jinja2.ext.loopcontrols]
         )
-        environment.filters["tojson"] = _to_json
-        environment.globals |= {"raise_exception": _refuse, "strftime_now": self._formatted_date}
+        self._environment.filters["tojson"] = _to_json
+        self._environment.globals |= {"raise_exception": _refuse, "strftime_now": self._formatted_date}
         try:
-            self._template = environment.from_string(source)
+            self._template = self._environment.bounded(source)
         except jinja2.TemplateError as error:
             raise ConfigError(f"config.data.chat: the template of {origin} is broken: {error}.") from error
 
@@ -67,9 +68,9 @@ class ChatTemplate:
             ConfigError: with what the template says against these messages.
         """
         values = {"tools": None, "documents": None, **self._tokens, **variables}
-        conversation = [dict(message) for message in messages]
+        values |= {"messages": [dict(one) for one in messages], "add_generation_prompt": add_generation_prompt}
         try:
-            return self._template.render(messages=conversation, add_generation_prompt=add_generation_prompt, **values)
+            return self._environment.render(self._template, values)
         except ConfigError:
             raise
         except Exception as error:  # a template can fail as any program can

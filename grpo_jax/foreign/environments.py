@@ -4,19 +4,20 @@ Such an environment is a module with ``load_environment(**arguments)``; it retur
 answers and info, and a rubric: reward functions with weights.
 """
 
-import importlib
 import inspect
 import json
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
-from grpo_jax.foreign.modules import module_of_file
+from grpo_jax.foreign.modules import module_of
 
 INSTALL = "pip install 'verifiers<0.2'"
 
 COLUMN = "verifiers_environment"
 """Column of a problem that holds what the environment's data set said of it."""
+
+KIND = "environment"
+"""What its module is called for ``foreign.modules``."""
 
 _GROUP_ARGUMENTS = frozenset({"states", "prompts", "completions", "answers", "tasks", "infos"})
 """A reward function that asks for one of these wants several completions at once."""
@@ -65,7 +66,7 @@ def load(name: str) -> Any:
     if not isinstance(arguments, dict):
         raise EnvironmentFault(f'{name!r} has no JSON object behind its colon, wanted NAME or NAME:{{"key": value}}')
     try:
-        module = module_of_file(Path(place), "environment") if place.endswith(".py") else importlib.import_module(place)
+        module = module_of(place, KIND)
     except (FileNotFoundError, ModuleNotFoundError) as error:
         missing = error.name if isinstance(error, ModuleNotFoundError) else None
         remedy = f" Run `{INSTALL}`." if missing == "verifiers" else ""

@@ -17,6 +17,7 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
+from grpo_jax.io import storage
 from grpo_jax.io.digest import leaf_paths, tree_digests
 
 try:
@@ -58,6 +59,11 @@ class _DamagedError(Exception):
     """This step cannot be used; the message says why."""
 
 
+def _to_be_shown(record: logging.LogRecord) -> bool:
+    """Leaves out the tracebacks by which Orbax's threads tell of a refusal to write: ``wait`` raises it."""
+    return "orbax" not in record.pathname or record.exc_info is None or storage.code_of(record.exc_info[1]) is None
+
+
 class Checkpoints:
     """The checkpoints of one run.
 
@@ -73,12 +79,15 @@ class Checkpoints:
             keep: How many of the newest steps stay on disk.
         """
         self._folder = Path(folder).absolute()
+        self._saving = self._folder
+        logging.getLogger("absl").addFilter(_to_be_shown)
         newest = orbax.training.preservation_policies.LatestN(keep)
-        self._checkpointer = orbax.training.Checkpointer(
-            str(self._folder),
-            preservation_policy=newest,  # pyright: ignore[reportArgumentType]  # its own policy misses its own protocol
-            cleanup_tmp_directories=True,
-        )
+        with storage.writing(self._folder):
+            self._checkpointer = orbax.training.Checkpointer(
+                str(self._folder),
+                preservation_policy=newest,  # pyright: ignore[reportArgumentType]  # its own policy misses its protocol
+                cleanup_tmp_directories=True,
+            )
 
     def save(self, step: int, state: Any, host_state: dict[str, Any]) -> bool:
         """Starts to write one step; it exists for readers only once it is whole.
@@ -93,7 +102,8 @@ class Checkpoints:
 
         Raises:
             ValueError: for a host state that JSON would change, or a leaf that cannot be digested.
-            Exception: what Orbax raised in the save before this one; older steps are untouched.
+            StorageFailed: if the system refused to write this step or the one before it; older steps are untouched.
+            Exception: what else Orbax raised in the save before this one.
         """
         self.wait()
         latest = self._checkpointer.latest
@@ -101,7 +111,9 @@ class Checkpoints:
             return False
         assert latest is None or latest.step < step, f"step {step} is older than the saved step {latest.step}"
         record = _encode_record(step, state, host_state)
-        self._checkpointer.save_checkpointables_async(step, {_STATE: state}, force=True, custom_metadata=record)
+        self._saving = self._folder / str(step)
+        with storage.writing(self._saving):
+            self._checkpointer.save_checkpointables_async(step, {_STATE: state}, force=True, custom_metadata=record)
         return True
 
     def restore(self, abstract_state: Any, *, set_aside: bool = True) -> Restored | None:
@@ -151,7 +163,8 @@ class Checkpoints:
     def wait(self) -> None:
         """Blocks until the save that goes on is on disk, and raises its error if it failed."""
         try:
-            self._checkpointer.wait()
+            with storage.writing(self._saving):
+                self._checkpointer.wait()
         except BaseException:
             self._checkpointer.reload()  # Its list of steps counts the failed one, and no longer those it replaces.
             raise

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+from grpo_jax.io import storage
 from grpo_jax.io.run_folder import write_json
 
 Kind = Literal["train", "evaluation", "cold_start"]
@@ -25,6 +26,7 @@ class RecordsDamaged(ValueError):  # noqa: N818
 
 
 _logger = logging.getLogger(__name__)
+_SHOWN_BYTES, _SHOWN_CHARACTERS = 4096, 80
 _RESERVED = frozenset({"row", "step", "kind", "nonfinite"})
 
 
@@ -39,15 +41,19 @@ class JsonLines:
 
         Raises:
             ValueError: if a line before the last is no JSON row.
+            StorageFailed: if the system refuses to write there.
         """
         self._rows, end = 0, 0
         self._path = path
-        self._file = None if path is None else path.open("a+b")
-        if self._path is None or self._file is None:
+        self._file = None
+        if self._path is None:
             return
-        for position, row in _whole_rows(self._path):
-            self._rows, end = row["row"] + 1, position
-        self._file.truncate(end)
+        with storage.writing(self._path):
+            # Without a buffer: what the system refused to write does not come back when the file is closed.
+            self._file = self._path.open("a+b", buffering=0)
+            for position, row in _whole_rows(self._path):
+                self._rows, end = row["row"] + 1, position
+            self._file.truncate(end)
 
     @property
     def rows(self) -> int:
@@ -62,11 +68,14 @@ class JsonLines:
 
         Raises:
             ValueError: for a value that is not JSON, such as NaN.
+            StorageFailed: if the system refuses to write it.
         """
         line = json.dumps({"row": self._rows, **values}, allow_nan=False)
-        if self._file is not None:
-            self._file.write(line.encode() + b"\n")
-            self._file.flush()
+        if self._path is not None and self._file is not None:
+            rest = memoryview(line.encode() + b"\n")
+            with storage.writing(self._path):
+                while rest:
+                    rest = rest[self._file.write(rest) :]
         self._rows += 1
 
     def truncate(self, rows: int) -> None:
@@ -86,14 +95,14 @@ class JsonLines:
             end, kept = position, row["row"] + 1
         if kept < rows:
             _logger.warning("%s: rows %d to %d are lost, the checkpoint counted %d", self._path, kept, rows - 1, rows)
-        self._file.truncate(end)
+        with storage.writing(self._path):
+            self._file.truncate(end)
 
     def close(self) -> None:
-        """Closes the file."""
-        if self._file is not None:
-            self._file.flush()
-            os.fsync(self._file.fileno())
-            self._file.close()
+        """Brings the file to disk and closes it."""
+        if self._path is not None and self._file is not None:
+            with storage.writing(self._path), self._file as file:
+                os.fsync(file.fileno())
 
 
 class MetricsWriter(JsonLines):
@@ -175,15 +184,22 @@ def _whole_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             try:
                 row = json.loads(line)
                 found = int(row["row"])
-            except (ValueError, TypeError, KeyError):
+            except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
                 row, found = {}, -1
             if found <= last:
                 raise RecordsDamaged(
-                    f"{path}, line {number}: got {line[:60]!r}, wanted a JSON object with 'row' above {last}. "
+                    f"{path}, line {number}: got {_readable(line)}, wanted a JSON object with 'row' above {last}. "
                     "Restore the file from a copy, or start again in a new run folder."
                 )
             last = found
             yield position, {**row, "row": found}
+
+
+def _readable(line: bytes) -> str:
+    """What people can read of a line that may hold anything."""
+    text = line[:_SHOWN_BYTES].decode(errors="ignore")
+    printable = "".join(character for character in text if character.isprintable())[:_SHOWN_CHARACTERS]
+    return f"'{printable}'" if printable else f"{len(line):,} bytes without a printable character"
 
 
 def _finite(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,6 +11,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from grpo_jax.io.storage import writing
+
 Rows = Sequence[Mapping[str, Any]]
 
 _COLORS = ("#2a6fbb", "#e07b39", "#3f9c6d", "#a05195", "#8a6d3b", "#4fb3bf", "#c44e52", "#6b6b6b")
@@ -162,4 +164,5 @@ def _finish(axes: Axes, title: str, unit: str, limits: tuple[float | None, float
 
 def _save(figure: Figure, path: Path) -> None:
     FigureCanvasAgg(figure)
-    figure.savefig(path, format="png")
+    with writing(path):
+        figure.savefig(path, format="png")

@@ -8,9 +8,7 @@ import json
 import os
 import platform
 import socket
-import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -20,6 +18,8 @@ import jax
 
 import grpo_jax
 from grpo_jax.config import dotted
+from grpo_jax.io import storage
+from grpo_jax.io.revision import git_state
 
 _PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
 ABSENT = "(absent)"
@@ -101,18 +101,20 @@ class RunFolder:
             RunFolderInUse: if another process holds the lock; says which.
             ConfigChanged: if the folder's config differs in other keys than ``may_change``.
             FileExistsError: if the folder holds a run and ``resume_allowed`` is False.
+            StorageFailed: if the system refuses to write there.
         """
         path = Path(path)
         if path.exists() and not path.is_dir():
             raise FileExistsError(f"{path} is a file, wanted a folder for the run.")
-        path.mkdir(parents=True, exist_ok=True)
-        lock = _take_lock(path)
+        with storage.writing(path):
+            path.mkdir(parents=True, exist_ok=True)
+            lock = _take_lock(path)
         try:
             config_path = path / "config.json"
             resumed = config_path.exists()
             if resumed and not resume_allowed:
                 raise FileExistsError(f"{path} holds a run already. Choose another folder, or allow to resume it.")
-            changes = differences(_read_json(config_path), _plain(config)) if resumed else {}
+            changes = differences(read_json(config_path), _plain(config)) if resumed else {}
             forbidden = {key: pair for key, pair in changes.items() if not _matches(key, may_change)}
             if forbidden:
                 raise ConfigChanged(path, forbidden)
@@ -189,20 +191,9 @@ def write_json(path: Path, value: Any) -> None:
     Raises:
         ValueError: for a number that is not finite.
         TypeError: for a value that JSON does not know.
+        StorageFailed: if the system refuses to write.
     """
-    text = json.dumps(value, indent=2, allow_nan=False) + "\n"
-    path = Path(path)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        os.fchmod(handle, 0o644)
-        with os.fdopen(handle, "w") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+    storage.replace_text(Path(path), json.dumps(value, indent=2, allow_nan=False) + "\n")
 
 
 def _take_lock(path: Path) -> BinaryIO:
@@ -224,7 +215,7 @@ def _take_lock(path: Path) -> BinaryIO:
 
 
 def _record_start(path: Path, overrides: Mapping[str, Any], changes: Mapping[str, tuple[Any, Any]]) -> None:
-    starts = _read_json(path)["starts"] if path.exists() else []
+    starts = read_json(path)["starts"] if path.exists() else []
     device = jax.devices()[0]
     versions = {"python": platform.python_version(), "grpo-jax": grpo_jax.__version__}
     versions |= {name: importlib.metadata.version(name) for name in _PACKAGES}
@@ -233,7 +224,7 @@ def _record_start(path: Path, overrides: Mapping[str, Any], changes: Mapping[str
         "argv": list(sys.argv),
         "overrides": dict(overrides),
         "changes": {key: {"before": old, "now": new} for key, (old, new) in changes.items()},
-        "git": _git_state(),
+        "git": git_state(),
         "versions": versions,
         "host": socket.gethostname(),
         "system": platform.platform(),
@@ -243,32 +234,24 @@ def _record_start(path: Path, overrides: Mapping[str, Any], changes: Mapping[str
     write_json(path, {"starts": [*starts, start]})
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> dict[str, Any]:
+    """Reads a JSON file of a run folder.
+
+    Args:
+        path: The file.
+
+    Returns:
+        Its values.
+
+    Raises:
+        RunFolderDamaged: if it is no JSON.
+    """
     try:
         return json.loads(path.read_text())
     except ValueError as error:
         raise RunFolderDamaged(
             f"{path} is no JSON ({error}). Restore it from a copy, or choose another folder to start a new run."
         ) from error
-
-
-def _git_state() -> dict[str, Any] | None:
-    """The revision of the package's source, or None if it is installed or git is missing."""
-    package = Path(grpo_jax.__file__).parent
-    # An installed copy may lie inside somebody else's repository, whose revision says nothing about us.
-    if _git(package, "ls-files", "--error-unmatch", "__init__.py") is None:
-        return None
-    revision = _git(package, "rev-parse", "HEAD")
-    changed = _git(package, "status", "--porcelain", "--untracked-files=no")
-    return None if revision is None else {"revision": revision, "dirty": bool(changed)}
-
-
-def _git(folder: Path, *arguments: str) -> str | None:
-    try:
-        done = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        return None
-    return done.stdout.strip() if done.returncode == 0 else None
 
 
 def _plain(config: Mapping[str, Any]) -> dict[str, Any]:

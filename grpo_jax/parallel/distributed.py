@@ -138,25 +138,39 @@ def before_leaving(action: Callable[[], object]) -> Iterator[None]:
 def leaving_at_once() -> Iterator[None]:
     """Ends this process when something is raised that the others do not know of.
 
-    An exception with an ``exit_status`` is raised by all of them. Any other one, or the loss of a process, would leave
-    this one waiting for the others, or them for it: it is shown, and the process ends without a farewell.
+    An exception with an ``exit_status`` is raised by all of them, unless it says that it is ``only_here``. Such a one,
+    one without a status, or the loss of a process would leave this one waiting for the others, or them for it: it is
+    shown, and the process ends without a farewell.
     """
     try:
         yield
     except BaseException as error:
-        agreed = getattr(error, "exit_status", None) not in (None, PEER_LOST)
+        status = getattr(error, "exit_status", 1)
+        agreed = hasattr(error, "exit_status") and status != PEER_LOST and not _is_only_here(error)
         if jax.process_count() == 1 or agreed or isinstance(error, SystemExit):
             raise
-        traceback.print_exc()
         lost = is_loss(error)
+        _show(error)
         if lost:
             print(f"error: process {jax.process_index()} lost another process of the run", file=sys.stderr)
         for action in reversed(_last_words):
             try:
                 action()
-            except Exception:
-                traceback.print_exc()
-        leave(PEER_LOST if lost else 130 if isinstance(error, KeyboardInterrupt) else 1)
+            except Exception as another:
+                if another is not error:
+                    _show(another)
+        leave(PEER_LOST if lost else 130 if isinstance(error, KeyboardInterrupt) else status)
+
+
+def _is_only_here(error: BaseException) -> bool:
+    return getattr(error, "only_here", False)
+
+
+def _show(error: BaseException) -> None:
+    if _is_only_here(error):
+        print(f"error: process {jax.process_index()}: {error}", file=sys.stderr)
+    else:
+        traceback.print_exception(error)
 
 
 def is_loss(error: BaseException) -> bool:

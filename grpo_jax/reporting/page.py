@@ -3,11 +3,10 @@
 import base64
 import hashlib
 import importlib.resources
-import os
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from grpo_jax.io.storage import replace_text
 from grpo_jax.reporting import comparison, completions, sections
 from grpo_jax.reporting.curves import Drawings
 from grpo_jax.reporting.markup import Markup, element, embedded_json, joined
@@ -29,9 +28,12 @@ def write_report(folder: Path, output: Path | None = None) -> Path:
 
     Raises:
         ConfigError: if the folder holds no run.
+        StorageFailed: if the system refuses to write.
     """
     [run] = read_runs([folder])
-    return _write(output or folder / REPORT, run_page(run))
+    path = output or folder / REPORT
+    replace_text(path, run_page(run))
+    return path
 
 
 def write_comparison(folders: Sequence[Path], output: Path) -> Path:
@@ -46,8 +48,10 @@ def write_comparison(folders: Sequence[Path], output: Path) -> Path:
 
     Raises:
         ConfigError: if one of the folders holds no run.
+        StorageFailed: if the system refuses to write.
     """
-    return _write(output, comparison_page(read_runs(folders)))
+    replace_text(output, comparison_page(read_runs(folders)))
+    return output
 
 
 def run_page(run: RunRecord) -> str:
@@ -138,16 +142,3 @@ def _asset(name: str) -> Markup:
 
 def _digest(text: str) -> str:
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
-
-
-def _write(path: Path, text: str) -> Path:
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        os.fchmod(handle, 0o644)
-        file.write(text)
-    try:
-        os.replace(temporary, path)
-    except OSError:
-        os.unlink(temporary)
-        raise
-    return path

@@ -9,7 +9,7 @@ from typing import Any
 from grpo_jax.config import ConfigError, HealthConfig, RunConfig, from_nested, to_nested
 from grpo_jax.io.health import Alarm, alarms_of
 from grpo_jax.io.metrics import read_metrics
-from grpo_jax.io.run_folder import ABSENT, differences
+from grpo_jax.io.run_folder import ABSENT, differences, read_json
 
 Row = Mapping[str, Any]
 
@@ -120,4 +120,4 @@ def _read(folder: Path, label: str) -> RunRecord:
 
 
 def _json(path: Path) -> dict[str, Any]:
-    return json.loads(path.read_text()) if path.is_file() else {}
+    return read_json(path) if path.is_file() else {}

@@ -1,11 +1,12 @@
 """Deliberate faults for tests of recovery, read from one environment variable.
 
 ``GRPO_JAX_FAULT=phase:step:action`` acts when the named phase of the named step is reached: ``kill`` ends the process
-as ``kill -9`` does, ``stop`` asks it to end as SIGTERM does, ``hang`` does nothing for ever, ``raise`` raises. With
-``:process`` behind it, only that process of a run acts.
+as ``kill -9`` does, ``stop`` asks it to end as SIGTERM does, ``hang`` does nothing for ever, ``raise`` raises, ``full``
+lets no file grow any more, as a full disk does. With ``:process`` behind it, only that process of a run acts.
 """
 
 import os
+import resource
 import signal
 import time
 
@@ -35,6 +36,9 @@ def point(phase: str, step: int) -> None:
         time.sleep(1)
     if action == "raise":
         raise RuntimeError(f"{VARIABLE}={wanted}")
+    if action == "full":
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+        return
     if action not in ("kill", "stop"):
-        raise ValueError(f"{VARIABLE}: got action {action!r}, wanted kill, stop, hang or raise")
+        raise ValueError(f"{VARIABLE}: got action {action!r}, wanted kill, stop, hang, raise or full")
     os.kill(os.getpid(), signal.SIGKILL if action == "kill" else signal.SIGTERM)

@@ -56,7 +56,7 @@ def watch_verdicts(run: Run, row: Mapping[str, Any]) -> None:
             NothingJudged(
                 f"config.verifier: the judge failed on every completion of {UNJUDGED_STEPS} steps in a row, so nothing "
                 f"is learned; most often: {row['verifier/commonest_fault']}. The state is saved. Mend the reward "
-                "function or the verifier's configuration (python -m grpo_jax.verify tries one answer), then give "
-                "the same command again."
+                "function or what it needs (python -m grpo_jax.verify tries one answer), then give the same command "
+                "again, with --changed_reward where the function's file is another one now."
             )
         )

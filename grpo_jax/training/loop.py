@@ -19,7 +19,7 @@ from grpo_jax.io.metrics import Kind, MetricsWriter, SamplesWriter, read_metrics
 from grpo_jax.io.run_folder import RunFolder
 from grpo_jax.models.spec import ModelSpec
 from grpo_jax.parallel import distributed, exchange
-from grpo_jax.training import faults
+from grpo_jax.training import adapted, faults
 from grpo_jax.training.recipe import Recipe, State, abstract_state
 from grpo_jax.training.watchdog import Watchdog
 
@@ -43,6 +43,7 @@ class Progress:
         nonfinite_in_a_row: Updates refused in a row.
         unjudged_in_a_row: Steps in a row without a verdict.
         results: Evaluation results for the summary; None where nothing could be judged.
+        lora_scale: What adapters are multiplied by.
     """
 
     metrics_rows: int = 0
@@ -53,6 +54,7 @@ class Progress:
     nonfinite_in_a_row: int = 0
     unjudged_in_a_row: int = 0
     results: dict[str, float | None] = dataclasses.field(default_factory=dict)
+    lora_scale: float | None = None
 
 
 class Phase(NamedTuple):
@@ -226,6 +228,7 @@ class Run:
         restored = checkpoints.restore(abstract_state(phase.recipe, self._spec))
         if restored is None:
             return 0, None
+        adapted.require_same_scale(restored, self._spec)
         self.progress = Progress(**restored.host_state)
         self.discard_unsaved_rows()
         phase.loader.set_state(self.progress.loader)
@@ -237,6 +240,7 @@ class Run:
         self.progress.metrics_rows, self.progress.samples_rows = self.metrics.rows, self.samples.rows
         self.progress.loader = phase.loader.get_state()
         self.progress.seconds = self.seconds
+        self.progress.lora_scale = adapted.lora_scale(self._spec)
         self.watchdog.beat("save")
         distributed.barrier(f"save step {step} of {phase.name}")
         checkpoints.save(step, state, dataclasses.asdict(self.progress))

@@ -11,7 +11,7 @@ from jax.sharding import NamedSharding
 
 from grpo_jax.config import RunConfig, from_nested
 from grpo_jax.data.tokenizer import build_tokenizer
-from grpo_jax.io.checkpoint import Checkpoints
+from grpo_jax.io.checkpoint import Checkpoints, Restored
 from grpo_jax.io.run_folder import RunFolder
 from grpo_jax.models import adapters, decoder
 from grpo_jax.models.architecture import published_config
@@ -21,7 +21,7 @@ from grpo_jax.models.safetensors import CONFIG, INDEX, SINGLE, read_config
 from grpo_jax.models.spec import ModelSpec
 from grpo_jax.models.weights import PublishedTensors, check_names, load_params
 from grpo_jax.parallel import rules
-from grpo_jax.training import cold_start
+from grpo_jax.training import adapted, cold_start
 from grpo_jax.training.published import open_policy, open_published
 from grpo_jax.training.recipe import abstract_params
 from grpo_jax.training.trainer import RECIPES
@@ -99,7 +99,7 @@ def open_saved(source: Path) -> SavedModel:
         )
     spec = spec_from_huggingface(config)
     if (source / CONVERTED).exists():
-        params = _restored(source / CONVERTED, abstract_params(spec))[1]
+        params = _restored(source / CONVERTED, abstract_params(spec)).state
         return SavedModel(str(source), config, spec, str(source), params=params)
     return SavedModel(str(source), config, spec, str(source), open_published(source).tensors)
 
@@ -128,16 +128,17 @@ def _open_run(folder: Path, values: dict[str, Any]) -> SavedModel:
             saved = run.checkpoints / phase
             if saved.is_dir() and any(saved.iterdir()):
                 abstract = jax.eval_shape(make_recipe(config, spec).init, abstract_params(spec))
-                step, state = _restored(saved, abstract)
-                description = f"step {step} of {phase} in {folder}"
+                restored = _restored(saved, abstract)
+                adapted.require_same_scale(restored, spec)
+                description = f"step {restored.step} of {phase} in {folder}"
                 files = (published, spec, config.data.tokenizer)
                 # After a cold start the adapters stand beside another model than the one that was published.
                 base = config.model.path if config.model.path and not config.cold_start.steps else ""
-                return SavedModel(description, *files, params=state.params, base=base)
+                return SavedModel(description, *files, params=restored.state.params, base=base)
     raise ValueError(f"{folder} is a run without a checkpoint. Let it go on until its first one.")
 
 
-def _restored(folder: Path, abstract: Any) -> tuple[int, Any]:
+def _restored(folder: Path, abstract: Any) -> Restored:
     mesh = jax.sharding.get_mesh()
     placed = jax.tree.map(
         lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=NamedSharding(mesh, jax.P())), abstract
@@ -146,4 +147,4 @@ def _restored(folder: Path, abstract: Any) -> tuple[int, Any]:
         restored = checkpoints.restore(placed, set_aside=False)
     if restored is None:
         raise ValueError(f"{folder} holds no checkpoint.")
-    return restored.step, restored.state
+    return restored

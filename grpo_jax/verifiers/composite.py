@@ -141,6 +141,16 @@ class PerProblem:
         verifier = self._chosen(problem)
         return verifier.reference_fault(problem) if isinstance(verifier, ChecksReferences) else ""
 
+    def start(self) -> Mapping[str, str]:
+        """Starts the user's function, if there is one; the others start when a problem asks for them."""
+        return {} if self._config.function is None else self._make("function")
+
+    def _make(self, name: RewardName) -> Mapping[str, str]:
+        verifier = VERIFIERS[name](self._config)
+        facts = _start_all([verifier])
+        self._made[name] = verifier
+        return facts
+
     def _naming_fault(self, problem: Problem) -> str:
         name = problem.extra.get(self._config.column)
         known = [other for other in VERIFIERS if other not in _NOT_BY_COLUMN]
@@ -156,9 +166,7 @@ class PerProblem:
     def _chosen(self, problem: Problem) -> Verifier:
         name: RewardName = problem.extra[self._config.column]
         if name not in self._made:
-            verifier = VERIFIERS[name](self._config)
-            _start_all([verifier])
-            self._made[name] = verifier
+            self._make(name)
         return self._made[name]
 
 

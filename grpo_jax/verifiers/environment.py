@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from grpo_jax.foreign import environments
+from grpo_jax.foreign.modules import described, imported
 from grpo_jax.records import Completion, FinishReason, Problem, Verdict
 from grpo_jax.verifiers.base import UnusableVerifierError
 from grpo_jax.verifiers.function import FULL_REWARD
@@ -31,7 +32,7 @@ class EnvironmentVerifier:
         """Loads the environment, in the process that will judge.
 
         Returns:
-            Its name and reward functions.
+            Its name and reward functions, with a digest of its file.
 
         Raises:
             UnusableVerifierError: if it cannot be used.
@@ -40,7 +41,8 @@ class EnvironmentVerifier:
             self._rewards = environments.rewards(environments.load(self._name))
         except environments.EnvironmentFault as error:
             raise UnusableVerifierError(f"config.verifier.environment: {error}.") from error
-        return {"environment": f"{self._name}: {', '.join(reward.name for reward in self._rewards)}"}
+        module = imported(self._name.partition(":")[0], environments.KIND)
+        return {"environment": described(f"{self._name}: {', '.join(one.name for one in self._rewards)}", [module])}
 
     def reference_fault(self, problem: Problem, /) -> str:
         """Says so where the problem is none of an environment's."""

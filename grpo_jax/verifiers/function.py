@@ -1,17 +1,19 @@
 """A user's own reward function as a verifier."""
 
-import importlib
 import inspect
+import sys
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
-from grpo_jax.foreign.modules import module_of_file
-from grpo_jax.records import Completion, Problem, Verdict
+from grpo_jax.foreign.modules import described, imported, module_of
+from grpo_jax.records import Completion, Problem, RewardOutOfRange, Verdict
 from grpo_jax.verifiers.base import UnusableVerifierError
 
 FULL_REWARD = 1.0
 """From this number on a reward that is a plain number counts as a right answer."""
+
+_KIND = "reward"
+"""What its module is called for ``foreign.modules``."""
 
 
 class FunctionVerifier:
@@ -34,13 +36,15 @@ class FunctionVerifier:
         """Imports the function, in the process that will call it.
 
         Returns:
-            Its name.
+            Its name, with a digest of the file that was named and of the one that the function was written in.
 
         Raises:
             UnusableVerifierError: as ``load_function``.
         """
         self._function = load_function(self._name)
-        return {"function": self._name}
+        named = imported(_place_and_attribute(self._name)[0], _KIND)
+        written_in = sys.modules.get(getattr(self._function, "__module__", None) or "", named)
+        return {"function": described(self._name, [named, written_in])}
 
     def __call__(self, problem: Problem, completion: Completion, /) -> Verdict:
         """Judges one completion.
@@ -54,9 +58,15 @@ class FunctionVerifier:
 
         Raises:
             TypeError: if the function returns anything else.
+            RewardOutOfRange: if its reward is not finite, or larger than ``records.LARGEST_REWARD``.
         """
         assert self._function is not None, "start() comes first"
-        result = self._function(problem, completion)
+        try:
+            return self._verdict(self._function(problem, completion))
+        except RewardOutOfRange as error:
+            raise RewardOutOfRange(f"{self._name}: {error}. Scale its rewards down.") from error
+
+    def _verdict(self, result: Any) -> Verdict:
         if isinstance(result, Verdict):
             return result
         try:
@@ -85,15 +95,11 @@ def load_function(name: str) -> Callable[[Problem, Completion], Any]:
         UnusableVerifierError: if there is no such file, module or function, importing it fails, or it does not take
             two arguments.
     """
-    place, colon, attribute = name.rpartition(":")
-    if not colon and name.endswith(".py"):
-        raise _unusable(name, "it names a file and no function")
-    if not colon:
-        place, _, attribute = name.rpartition(".")
+    place, attribute = _place_and_attribute(name)
     if not place or not attribute.isidentifier():
         raise _unusable(name, "that is no such name")
     try:
-        module = module_of_file(Path(place), "reward") if place.endswith(".py") else importlib.import_module(place)
+        module = module_of(place, _KIND)
     except (Exception, SystemExit) as error:
         raise _unusable(name, f"importing it fails: {type(error).__name__}: {error}") from error
     function = getattr(module, attribute, None)
@@ -102,6 +108,15 @@ def load_function(name: str) -> Callable[[Problem, Completion], Any]:
         raise _unusable(name, f"there is no function {attribute!r} in it (functions there: {public or 'none'})")
     _check_signature(name, function)
     return function
+
+
+def _place_and_attribute(name: str) -> tuple[str, str]:
+    place, colon, attribute = name.rpartition(":")
+    if not colon and name.endswith(".py"):
+        raise _unusable(name, "it names a file and no function")
+    if not colon:
+        place, _, attribute = name.rpartition(".")
+    return place, attribute
 
 
 def _check_signature(name: str, function: Callable[..., Any]) -> None:

@@ -242,6 +242,8 @@ class VerifierPool:
         with self._lock:
             old = self._statistics
             self._statistics = dataclasses.replace(old, workers=old.workers + 1, facts=facts)
+        if old.facts and old.facts != facts:
+            _logger.warning("A worker judges with %s, those started before it with %s", dict(facts), dict(old.facts))
         return worker
 
     def _failure(self) -> Exception:

@@ -78,6 +78,20 @@ def test_sigterm_saves_at_a_step_boundary_and_goes_on(undisturbed: Path, tmp_pat
     assert final_record(tmp_path) == final_record(undisturbed)
 
 
+def test_a_full_disk_ends_with_one_line_and_loses_no_checkpoint(undisturbed: Path, tmp_path: Path) -> None:
+    full = train(tmp_path, fault="rollout:4:full")
+    assert full.returncode == 7
+    # The save of step 2 may have been whole by then, or not.
+    wanted = r"error: .*/metrics\.jsonl cannot be written: File too large\..* on from checkpoint ([02]) of grpo\.\n"
+    told = re.fullmatch(wanted, full.stderr)
+    assert told, full.stderr
+    result = train(tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert f"going on from step {told[1]} of grpo" in result.stdout
+    assert rows(tmp_path) == rows(undisturbed)
+    assert final_record(tmp_path) == final_record(undisturbed)
+
+
 def test_run_folder_holds_everything(undisturbed: Path) -> None:
     assert {path.name for path in undisturbed.iterdir()} >= {
         "config.json", "run.json", "metrics.jsonl", "samples.jsonl", "summary.json", "curves.png", "checkpoints",

@@ -214,6 +214,14 @@ def test_a_fault_of_ours_in_one_process_leaves_a_report(process: int, tmp_path: 
 
 
 @pytest.mark.slow
+def test_a_full_disk_of_one_process_is_one_line_and_ends_all(tmp_path: Path) -> None:
+    full = run(command(tmp_path, *SHORT, processes=2), fault="rollout:2:full:0")
+    assert full.returncode == 7, full.stderr
+    assert re.search(r"error: process 0: .*metrics\.jsonl cannot be written: File too large", full.stderr)
+    assert "StorageFailed" not in full.stderr, "no traceback of it"
+
+
+@pytest.mark.slow
 def test_processes_started_differently_are_refused(tmp_path: Path) -> None:
     starter = tmp_path / "starter.sh"
     starter.write_text('seed=0; [[ "$*" == *--process_id=1* ]] && seed=7; exec "$@" --config.seed=$seed\n')

@@ -11,7 +11,7 @@ import safetensors.numpy
 from grpo_jax import convert
 from grpo_jax.config import RunConfig, from_nested, to_nested
 from grpo_jax.data.tokenizer import build_tokenizer
-from grpo_jax.io.checkpoint import Checkpoints, NoUsableCheckpoint
+from grpo_jax.io.checkpoint import CheckpointMismatch, Checkpoints, NoUsableCheckpoint
 from grpo_jax.io.run_folder import RunFolder, RunFolderInUse
 from grpo_jax.models.huggingface import spec_from_huggingface
 from grpo_jax.models.parameters import init_params
@@ -32,7 +32,7 @@ VALUES = {
 }
 
 
-def run_folder(path, phases, **changes):
+def run_folder(path, phases, host_state=(), **changes):
     """A run folder with checkpoints of these phases, and the parameters of each."""
     config = from_nested(RunConfig, VALUES | changes)
     _, spec = open_policy(config.model, build_tokenizer(config.data.tokenizer).vocab_size)
@@ -44,7 +44,7 @@ def run_folder(path, phases, **changes):
             checkpoints = Checkpoints(folder.checkpoints / phase, 2)
             for step in (1, 2):
                 params = init_sharded(jax.random.key(10 * number + step), spec)
-                checkpoints.save(step, jax.jit(make_recipe(config, spec).init)(params), {})
+                checkpoints.save(step, jax.jit(make_recipe(config, spec).init)(params), dict(host_state))
             checkpoints.close()
             saved[phase] = jax.device_get(params)
     return spec, saved
@@ -143,6 +143,25 @@ def test_adapters_go_alone_or_merged(tmp_path):
         convert.convert(tmp_path / "merged", tmp_path / "none", form="adapter")
 
 
+def test_adapters_are_not_scaled_otherwise_than_they_were_trained(tmp_path):
+    model = MODEL | {"lora": {"rank": 4, "alpha": 8.0}}
+    run_folder(tmp_path / "run", ["grpo"], host_state={"lora_scale": 2.0}, model=model)
+    edited = json.loads((tmp_path / "run" / "config.json").read_text())
+    edited["model"]["lora"]["alpha"] = 32.0
+    (tmp_path / "run" / "config.json").write_text(json.dumps(edited))
+    wanted = (
+        r"config\.model\.lora: alpha and rank_stabilized scale the adapters by 8, but those of checkpoint 2 were "
+        r"trained with 2: alpha 8, or 4 with rank_stabilized"
+    )
+    for form in ("adapter", "huggingface"):
+        with pytest.raises(CheckpointMismatch, match=wanted):
+            convert.convert(tmp_path / "run", tmp_path / "to", form=form)
+    edited["model"]["lora"] |= {"alpha": 4.0, "rank_stabilized": True}
+    (tmp_path / "run" / "config.json").write_text(json.dumps(edited))
+    convert.convert(tmp_path / "run", tmp_path / "to", form="adapter")
+    assert json.loads((tmp_path / "to" / "adapter_config.json").read_text())["lora_alpha"] == 8.0
+
+
 def test_a_damaged_newest_checkpoint_is_named_and_nothing_is_renamed(tmp_path):
     run_folder(tmp_path / "run", ["grpo"])
     checkpoints = tmp_path / "run" / "checkpoints" / "grpo"
@@ -185,6 +204,13 @@ def test_sources_without_a_model_are_refused(tmp_path):
         opened(to_nested(from_nested(RunConfig, VALUES)))()
     with pytest.raises(ValueError, match=r"x\.gguf: no such file"):
         convert.convert(tmp_path / "x.gguf", tmp_path / "to")
+
+
+def test_a_failure_leaves_no_folder_behind_and_takes_none_away(tmp_path):
+    (tmp_path / "mine").mkdir()
+    with pytest.raises(ValueError, match="is neither"):
+        convert.convert(tmp_path / "absent", tmp_path / "mine" / "new" / "newer" / "to")
+    assert [path.name for path in tmp_path.rglob("*")] == ["mine"]
 
 
 def test_what_exists_is_not_overwritten(tmp_path):

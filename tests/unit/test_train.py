@@ -9,6 +9,7 @@ from absl import flags
 
 from grpo_jax import cli, train
 from grpo_jax.config import ConfigError, to_nested
+from grpo_jax.io.reward_code import RewardChanged
 from grpo_jax.io.run_folder import RunFolder
 
 TINY = Path(__file__).resolve().parents[1] / "integration" / "tiny.py"
@@ -49,3 +50,27 @@ def test_resume_without_a_run_is_refused(
     monkeypatch.setattr(sys, "argv", [*COMMAND, *arguments])
     with pytest.raises(ConfigError, match=message):
         train.main()
+
+
+def test_a_reward_whose_file_changed_is_noticed_before_anything_is_trained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reward = tmp_path / "mine.py"
+    reward.write_text("def f(problem, completion):\n    return 1.0\n")
+    own = [
+        "--config.verifier.rewards=('function',)",
+        "--config.verifier.weights=(1.0,)",
+        f"--config.verifier.function={reward}:f",
+        f"--workdir={tmp_path / 'run'}",
+    ]
+    monkeypatch.setattr(train, "train", lambda *_: None)
+    monkeypatch.setattr(sys, "argv", [*COMMAND, *own])
+    assert train.main() == 0
+    assert train.main() == 0
+    reward.write_text("def f(problem, completion):\n    return 0.5\n")
+    with pytest.raises(RewardChanged, match=r"made with other code of its rewards:\n  function: .*mine\.py:f"):
+        train.main()
+    monkeypatch.setattr(sys, "argv", [*COMMAND, *own, "--changed_reward"])
+    assert train.main() == 0
+    monkeypatch.setattr(sys, "argv", [*COMMAND, *own])
+    assert train.main() == 0

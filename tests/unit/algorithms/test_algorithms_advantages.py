@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from grpo_jax.algorithms import advantages
+from grpo_jax.records import LARGEST_REWARD
 
 
 def normalized(reward_BG, valid_BG=None, *, epsilon=1e-6):
@@ -211,3 +212,13 @@ def test_one_group_with_a_signal_does_not_lift_the_residue_of_the_others():
         advantage_BG = estimated(name, reordered_BG, epsilon=1e-8).advantage_BG
         assert advantage_BG[0, 0] > 1
         np.testing.assert_array_equal(advantage_BG[1:], 0)
+
+
+@pytest.mark.parametrize("name", ["group_normalized", "group_centered", "leave_one_out", "batch_normalized"])
+def test_the_largest_rewards_have_finite_advantages_in_a_large_batch(name):
+    reward_BG = jnp.tile(jnp.array([[LARGEST_REWARD, -LARGEST_REWARD]], jnp.float32), (512, 64))
+    valid_BG = jnp.ones(reward_BG.shape, bool)
+    found = advantages.estimate(name, reward_BG, valid_BG, variance_epsilon=1e-6)
+    assert found.active_B.all()
+    scale = 1 if "normalized" in name else LARGEST_REWARD
+    np.testing.assert_allclose(found.advantage_BG / scale, jnp.sign(reward_BG), rtol=0.02)

@@ -1,5 +1,7 @@
 """The command line: files, overrides and the errors of both."""
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -116,3 +118,14 @@ def test_a_lack_of_memory_says_what_makes_a_run_smaller(error: Exception, capsys
     assert shown.startswith("error: out of memory: ")
     assert "grpo_jax.memory" in shown
     assert "Traceback" not in shown
+
+
+def test_a_file_that_the_system_refuses_to_write_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    def main() -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "out.json")
+
+    with pytest.raises(SystemExit) as ended:
+        cli.run(main)
+    assert ended.value.code == 7
+    wanted = "error: out.json cannot be written: No space left on device. Free space there, then give the same command "
+    assert capsys.readouterr().err == f"{wanted}again.\n"

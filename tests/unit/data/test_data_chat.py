@@ -58,6 +58,13 @@ def test_a_template_cannot_leave_its_sandbox(source):
         template(source).render(USER)
 
 
+def test_a_template_that_goes_on_for_long_is_ended():
+    source = "{% for a in range(99999) %}{% for b in range(99999) %}x{% endfor %}{% endfor %}"
+    wanted = r"template of model/tokenizer\.json cannot write a conversation of user: TemplateNeverEnds: its loops "
+    with pytest.raises(ConfigError, match=wanted):
+        template(source).render(USER)
+
+
 def test_a_template_can_refuse_a_conversation():
     source = "{% if messages[0].role == 'system' %}{{ raise_exception('no system messages') }}{% endif %}"
     chat = [{"role": "system", "content": "Be brief."}, *USER]

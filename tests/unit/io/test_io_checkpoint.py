@@ -17,6 +17,7 @@ import pytest
 from jax.sharding import NamedSharding
 
 from grpo_jax.io.checkpoint import CheckpointMismatch, Checkpoints, NoUsableCheckpoint
+from grpo_jax.io.storage import StorageFailed
 
 # Tensorstore reports to an event loop that Orbax has closed after a failed read.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -280,7 +281,7 @@ def test_state_may_be_donated_right_after_save(tmp_path):
 
 
 @pytest.mark.parametrize("reporter", ["wait", "save"])
-def test_full_disk_raises_and_loses_nothing(tmp_path, reporter):
+def test_full_disk_raises_and_loses_nothing(tmp_path, reporter, caplog):
     mesh = _mesh()
     noise = np.random.default_rng(0).normal(size=2**19).astype(np.float32)
     state = {"w": jax.device_put(noise, NamedSharding(mesh, jax.P("data")))}
@@ -291,10 +292,11 @@ def test_full_disk_raises_and_loses_nothing(tmp_path, reporter):
     resource.setrlimit(resource.RLIMIT_FSIZE, (2**16, limits[1]))
     try:
         checkpoints.save(2, state, {})
-        with pytest.raises(Exception, match="File too large"):
+        with pytest.raises(StorageFailed, match=r"/2 cannot be written: File too large\. .*ulimit"):
             checkpoints.wait() if reporter == "wait" else checkpoints.save(3, state, {})
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert not [record for record in caplog.records if record.exc_info], "Orbax's threads show what wait() raises"
     restored = checkpoints.restore(_abstract(state))
     assert restored is not None
     assert restored.step == 1

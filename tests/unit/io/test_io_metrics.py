@@ -1,11 +1,14 @@
 import json
 import logging
+import re
+import resource
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from grpo_jax.io.metrics import JsonLines, MetricsWriter, SamplesWriter, read_metrics, write_summary
+from grpo_jax.io.storage import StorageFailed
 
 
 @pytest.fixture
@@ -151,3 +154,38 @@ def test_rows_that_another_process_writes_are_counted_alike(tmp_path):
         assert writer.rows == 1
         writer.close()
     assert [path.name for path in tmp_path.iterdir()] == ["metrics.jsonl"]
+
+
+def test_a_row_that_the_system_refuses_is_named_once_and_whole_rows_stay(path):
+    writer = _write(path, 2)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 9, limits[1]))
+    try:
+        with pytest.raises(StorageFailed, match=r"metrics\.jsonl cannot be written: File too large"):
+            writer.write("train", 2, {})
+        writer.close()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert [row["row"] for row in read_metrics(path)] == [0, 1]
+    assert path.read_bytes()[-1:] != b"\n", "the third row was begun"
+    _write(path, 1).close()
+    assert [row["row"] for row in read_metrics(path)] == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        (
+            b'\xff\xfe{"row": 1, \x1b[31m"st\xc3\xa4p": 1' + b"x" * 500,
+            "'" + ('{"row": 1, [31m"stäp": 1' + "x" * 80)[:80] + "', wanted",
+        ),
+        (b"\0" * 3000, "got 3,001 bytes without a printable character, wanted"),
+        (b'{"row": Infinity}', "got '{\"row\": Infinity}', wanted"),
+        (b"[" * 100_000, "got '" + "[" * 80 + "', wanted"),
+    ],
+)
+def test_a_corrupt_line_is_shown_as_people_can_read_it(path, line, shown):
+    _write(path, 1).close()
+    path.write_bytes(path.read_bytes() + line + b'\n{"row": 1}\n')
+    with pytest.raises(ValueError, match=re.escape("metrics.jsonl, line 2: ") + ".*" + re.escape(shown)):
+        read_metrics(path)

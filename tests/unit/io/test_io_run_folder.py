@@ -10,7 +10,6 @@ import pytest
 
 import grpo_jax
 from grpo_jax.config import RunConfig, to_nested
-from grpo_jax.io import run_folder
 from grpo_jax.io.run_folder import ConfigChanged, RunFolder, RunFolderInUse, write_json
 
 CONFIG = {
@@ -116,34 +115,6 @@ def test_keys_on_the_list_may_change(tmp_path):
     assert starts[1]["changes"]["steps"] == {"before": 200, "now": 300}
     with pytest.raises(ConfigChanged, match=r"config\.seed: 0 in the folder, 5 now"):
         _open(tmp_path, {**config, "seed": 5}, may_change=["steps", "optimizer.*"])
-
-
-def test_git_state_of_a_repository(tmp_path, monkeypatch):
-    package = tmp_path / "grpo_jax"
-    package.mkdir()
-    source = package / "__init__.py"
-    source.write_text("")
-    monkeypatch.setattr(grpo_jax, "__file__", str(source))
-
-    def git(*arguments):
-        identity = ["-c", "user.name=n", "-c", "user.email=e@example.org"]
-        subprocess.run(["git", "-C", str(tmp_path), *identity, *arguments], check=True, capture_output=True)
-
-    git("init")
-    assert run_folder._git_state() is None, "an untracked copy inside a repository has no revision"
-    git("add", ".")
-    git("commit", "-m", "first")
-    state = run_folder._git_state()
-    assert state is not None
-    assert re.fullmatch("[0-9a-f]{40}", state["revision"])
-    assert state["dirty"] is False
-    source.write_text("changed = True\n")
-    assert run_folder._git_state() == {**state, "dirty": True}
-
-
-def test_absent_git_is_no_error(monkeypatch):
-    monkeypatch.setenv("PATH", "")
-    assert run_folder._git_state() is None
 
 
 def test_write_json_is_atomic(tmp_path):

@@ -78,3 +78,21 @@ def test_one_of_several_says_its_last_words_before_it_leaves(error, status, monk
     with pytest.raises(SystemExit), distributed.leaving_at_once():
         raise error
     assert said == ["report", status, status]
+
+
+def test_what_only_one_process_knows_of_is_one_line_and_its_own_status(monkeypatch, capsys):
+    class FullError(RuntimeError):
+        exit_status, only_here = 7, True
+
+    def left(status):
+        raise SystemExit(status)
+
+    def report():
+        raise full
+
+    full = FullError("the disk is full")
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    monkeypatch.setattr(distributed, "leave", left)
+    with pytest.raises(SystemExit, match="7"), distributed.before_leaving(report), distributed.leaving_at_once():
+        raise full
+    assert capsys.readouterr().err == "error: process 0: the disk is full\n"

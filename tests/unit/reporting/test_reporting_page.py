@@ -15,6 +15,7 @@ import pytest
 from grpo_jax import report
 from grpo_jax.config import ConfigError
 from grpo_jax.io.metrics import read_metrics
+from grpo_jax.io.run_folder import RunFolderDamaged
 from grpo_jax.reporting import charts, completions
 from grpo_jax.reporting.markup import VOID, Markup, element, embedded_json, table
 from grpo_jax.reporting.page import comparison_page, run_page, write_report
@@ -157,6 +158,13 @@ def test_a_run_without_a_step_has_a_report(tmp_path):
     (folder / "metrics.jsonl").unlink()
     (folder / "run.json").unlink()
     assert "The test problems have not been tried yet." in Page(write_report(folder).read_text()).shown
+
+
+def test_a_damaged_record_is_named(tmp_path):
+    folder = make(tmp_path / "run")
+    (folder / "run.json").write_text('{"starts": [')
+    with pytest.raises(RunFolderDamaged, match=r"run\.json is no JSON .* Restore it from a copy"):
+        write_report(folder)
 
 
 def test_runs_are_compared(folder, tmp_path):

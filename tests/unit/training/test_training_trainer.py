@@ -3,6 +3,7 @@
 import concurrent.futures
 import contextlib
 import dataclasses
+import json
 import os
 import shutil
 import signal
@@ -15,7 +16,7 @@ import numpy as np
 import pytest
 
 from grpo_jax.config import AlgorithmConfig, CheckpointConfig, ConfigError, RunConfig, from_nested, to_nested
-from grpo_jax.io.checkpoint import NoUsableCheckpoint
+from grpo_jax.io.checkpoint import CheckpointMismatch, NoUsableCheckpoint
 from grpo_jax.io.display import Display
 from grpo_jax.io.metrics import read_metrics
 from grpo_jax.io.run_folder import RunFolder
@@ -204,6 +205,21 @@ def test_a_judge_that_fails_for_two_steps_is_counted_and_ends_nothing(
 class BrokenJudge(Judge):
     def submit(self, problem: Any, completion: Any) -> Any:
         return super().submit(problem, dataclasses.replace(completion, text="."))
+
+
+def test_adapters_go_on_with_the_scale_that_they_were_trained_with(tmp_path: Path) -> None:
+    def of(alpha: float) -> RunConfig:
+        values = to_nested(CONFIG) | {"steps": 1}
+        values["model"]["lora"] |= {"rank": 2, "alpha": alpha}
+        return from_nested(RunConfig, values)
+
+    for _ in range(2):
+        with started(tmp_path, of(4.0)) as subject:
+            subject.run.run(subject.recipe_phase())
+    (tmp_path / "config.json").write_text(json.dumps(to_nested(of(16.0))))
+    words = "scale the adapters by 8, but those of checkpoint 1 were trained with 2"
+    with started(tmp_path, of(16.0)) as subject, pytest.raises(CheckpointMismatch, match=words):
+        subject.run.run(subject.recipe_phase())
 
 
 def test_sampling_is_the_same_for_training_and_evaluation(tmp_path: Path) -> None:

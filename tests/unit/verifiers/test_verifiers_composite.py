@@ -138,3 +138,10 @@ def test_references_are_checked_without_a_completion():
     assert verifier.reference_fault(_PROBLEM) == ""
     fault = verifier.reference_fault(Problem("row 3", "", "forty-two"))
     assert fault == "numeric: reference answer 'forty-two' of problem 'row 3' is not an exact number"
+
+
+def test_per_problem_says_which_function_its_problems_may_name(tmp_path):
+    (tmp_path / "mine.py").write_text("def f(problem, completion):\n    return 1.0\n")
+    name = f"{tmp_path / 'mine.py'}:f"
+    assert build(VerifierConfig(rewards=("per_problem",), function=name)).start()["function"].startswith(name)
+    assert build(VerifierConfig(rewards=("per_problem",))).start() == {}

@@ -128,7 +128,7 @@ def test_rows_are_problems_in_splits_with_their_messages(name):
 
 def test_the_rubric_judges_by_weight_and_its_first_reward_decides(name):
     judge, facts = verifier(name)
-    assert facts == {"environment": f"{name}: right, short"}
+    assert facts["environment"].startswith(f"{name}: right, short, sha256 ")
     problem = problem_of(name, 7)
     assert judge.reference_fault(problem) == ""
     right, wrong = judge(problem, completion(" 14 ")), judge(problem, completion("15", FinishReason.LENGTH))

@@ -1,7 +1,12 @@
+import importlib
+import re
+import sys
+from pathlib import Path
+
 import pytest
 
 from grpo_jax.config import VerifierConfig
-from grpo_jax.records import Completion, FinishReason, Problem, Verdict
+from grpo_jax.records import Completion, FinishReason, Problem, RewardOutOfRange, Verdict
 from grpo_jax.verifiers.base import UnusableVerifierError
 from grpo_jax.verifiers.function import FunctionVerifier, load_function
 from grpo_jax.verifiers.pool import open_pool
@@ -66,7 +71,7 @@ def _completion(text: str, length_tokens: int = 1) -> Completion:
 
 def _judge(name: str, completion: Completion) -> Verdict:
     verifier = FunctionVerifier(name)
-    assert verifier.start() == {"function": name}
+    assert verifier.start()["function"].startswith(f"{name}, sha256 ")
     return verifier(_PROBLEM, completion)
 
 
@@ -134,7 +139,7 @@ def test_it_runs_in_the_pool_like_any_other_verifier(rewards):
         rewards=("function", "format"), weights=(1.0, 0.5), function=f"{rewards}:length", deadline_seconds=20.0
     )
     with open_pool(config) as pool:
-        assert pool.wait_until_ready() == {"function": f"{rewards}:length"}
+        assert pool.wait_until_ready() == FunctionVerifier(f"{rewards}:length").start()
         verdict = pool.submit(_PROBLEM, _completion("<think>a</think><answer>b</answer>", 8)).result(60)
     assert (verdict.reward, verdict.parts) == (1.5, {"function": 1.0, "format": 1.0})
 
@@ -145,3 +150,45 @@ def test_one_that_raises_is_an_error_and_the_run_goes_on(rewards):
         verdicts = [pool.submit(_PROBLEM, _completion("")).result(60) for _ in range(2)]
         assert pool.statistics().restarts == 0
     assert all(verdict.error and verdict.reason == "ZeroDivisionError: division by zero" for verdict in verdicts)
+
+
+def test_what_it_says_of_itself_changes_with_its_file_and_with_the_one_that_it_was_written_in(rewards):
+    folder = Path(rewards).parent
+    (folder / "outer.py").write_text("from inner_rewards import f\n")
+    (folder / "inner_rewards.py").write_text("def f(problem, completion):\n    return 1\n")
+
+    def said():
+        sys.modules.pop("inner_rewards", None)
+        importlib.invalidate_caches()
+        return FunctionVerifier(f"{folder / 'outer.py'}:f").start()["function"]
+
+    first = said()
+    assert said() == first
+    (folder / "outer.py").write_text("from inner_rewards import f\nSCALE = 2\n")
+    second = said()
+    (folder / "inner_rewards.py").write_text("def f(problem, completion):\n    return 1 / 2\n")
+    assert len({first, second, said()}) == 3
+
+
+def test_a_function_without_a_file_has_its_name_alone():
+    assert FunctionVerifier("time.strftime").start() == {"function": "time.strftime"}
+
+
+def test_a_worker_that_starts_with_other_code_than_those_before_it_is_reported(tmp_path, caplog):
+    file = tmp_path / "dying.py"
+    file.write_text("import os\n\n\ndef f(problem, completion):\n    os._exit(3)\n")
+    config = VerifierConfig(rewards=("function",), function=f"{file}:f", deadline_seconds=20.0)
+    with open_pool(config) as pool:
+        pool.wait_until_ready()
+        file.write_text("def f(problem, completion):\n    return 0.25\n")
+        assert pool.submit(_PROBLEM, _completion("")).result(60).reward == 0.25
+    assert re.search(r"A worker judges with .*dying\.py:f, sha256 .*, those started before it with ", caplog.text)
+
+
+@pytest.mark.parametrize("returned", ["1e19", "-1e16", "float('nan')", "Verdict(1e19, True, None, 'mine')"])
+def test_a_reward_too_large_for_a_group_is_an_error_with_the_functions_name(tmp_path, returned):
+    file = tmp_path / "huge.py"
+    file.write_text(f"from grpo_jax.records import Verdict\n\n\ndef f(problem, completion):\n    return {returned}\n")
+    wanted = r"huge\.py:f: a verdict's reward must be finite and at most 1e\+15 in size, got .*Scale its rewards down"
+    with pytest.raises(RewardOutOfRange, match=wanted):
+        _judge(f"{file}:f", _completion(""))

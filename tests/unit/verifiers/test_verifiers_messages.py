@@ -62,6 +62,7 @@ def test_the_end_of_the_pipe_is_no_message():
         ({"reward": True}, "reward is a bool"),
         ({"reward": 1}, "reward is a int"),
         ({"reward": float("inf")}, "reward must be finite"),
+        ({"reward": 1e19}, r"at most 1e\+15 in size, got 1e\+19"),
         ({"correct": 1}, "correct is a int"),
         ({"parsed": 42}, "parsed is a int"),
         ({"reason": None}, "reason is a NoneType"),

@@ -166,7 +166,7 @@ def test_a_verifier_that_fails_is_an_error_and_its_worker_lives_on():
     expected = {
         "raise": "TypeError: no such thing",
         "not a verdict": "TypeError: pool_verifiers:misbehave returned a str, wanted a Verdict, a number or a bool",
-        "not finite": "ValueError: a verdict's reward must be finite",
+        "not finite": "RewardOutOfRange: pool_verifiers:misbehave: a verdict's reward must be finite",
         "not JSON": "TypeError: Object of type bytes is not JSON serializable",
         "too large": "ValueError: the verdict takes 20",
         "memory": "MemoryError",
