@@ -49,6 +49,30 @@ def wilson(rate: float, trials: float) -> tuple[float, float]:
     return max(0.0, middle - half), min(1.0, middle + half)
 
 
+def paired_score(differences: Sequence[float] | np.ndarray) -> tuple[float, float]:
+    """Agresti and Min's interval of a mean of paired differences, at 95%: two pairs more, one of which differs.
+
+    That one counts half for each direction, so an interval has a width where no pair differs. For differences of -1, 0
+    and 1 it is theirs of two matched shares; others, of pass rates over several samples, count by their squares.
+
+    Args:
+        differences: One in [-1, 1] for each pair, at least one.
+
+    Returns:
+        Both ends, in [-1, 1].
+
+    Source: Agresti and Min 2005.
+
+    >>> tuple(round(end, 4) for end in paired_score([0.0] * 98))
+    (-0.0196, 0.0196)
+    """
+    difference, pairs = np.asarray(differences, float), len(differences) + 2
+    middle = difference.sum() / pairs
+    variance = (np.square(difference).sum() + 1) / pairs - middle**2
+    half = Z_95 * math.sqrt(variance / pairs)
+    return max(-1.0, float(middle - half)), min(1.0, float(middle + half))
+
+
 def bootstrap(values: Sequence[float] | np.ndarray, seed: int = 0) -> tuple[float, float]:
     """Percentile interval of a mean, at 95%: problems are drawn with replacement ``RESAMPLES`` times.
 

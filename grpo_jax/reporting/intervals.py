@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from grpo_jax.intervals import Estimate, bootstrap, wilson
+from grpo_jax.intervals import Estimate, paired_score, wilson
 
 
 def pass_rate(row: Mapping[str, Any]) -> Estimate | None:
@@ -36,10 +36,9 @@ def pass_rate(row: Mapping[str, Any]) -> Estimate | None:
 
 
 def paired_difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> Estimate | None:
-    """How much more of the same problems are solved, with a percentile interval of the paired bootstrap.
+    """How much more of the same problems are solved, with an interval of the differences between pairs.
 
-    Problems are drawn with replacement, each with its outcomes before and after, so what makes one problem harder than
-    another cancels out.
+    Each problem is compared with itself, so what makes one problem harder than another cancels out.
 
     Args:
         before: A row of metrics of an evaluation.
@@ -55,7 +54,7 @@ def paired_difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> Es
     difference = difference[~np.isnan(difference)]
     if not len(difference):
         return None
-    return Estimate(float(difference.mean()), *bootstrap(difference), len(difference))
+    return Estimate(float(difference.mean()), *paired_score(difference), len(difference))
 
 
 def _rates(outcomes: Mapping[str, Any]) -> np.ndarray:

@@ -73,8 +73,31 @@ def test_the_paired_interval_holds_the_truth_as_often_as_it_says():
     assert 52 <= held <= 60
 
 
-def test_no_difference_is_no_width():
-    assert paired_difference(row([1, 0], [1, 1]), row([1, 0], [1, 1]))[:3] == (0.0, 0.0, 0.0)
+def test_the_paired_interval_is_agresti_and_mins_of_matched_shares():
+    # 100 problems: 10 lost, 25 gained, worked out by hand from their table with a half more in each of its four cells.
+    before = [1] * 30 + [1] * 10 + [0] * 25 + [0] * 35
+    after = [1] * 30 + [0] * 10 + [1] * 25 + [0] * 35
+    lost, gained, all_of_them = 10.5, 25.5, 102
+    middle = (gained - lost) / all_of_them
+    half = 1.959964 * ((lost + gained - (gained - lost) ** 2 / all_of_them) ** 0.5) / all_of_them
+    estimate = paired_difference(row(before, [1] * 100), row(after, [1] * 100))
+    assert estimate.value == pytest.approx(0.15)
+    assert (estimate.low, estimate.high) == pytest.approx((middle - half, middle + half), abs=1e-9)
+
+
+@pytest.mark.parametrize("right", [[1, 0] * 50, [1] * 100, [0] * 100])
+def test_no_difference_has_a_width(right):
+    estimate = paired_difference(row(right, [1] * 100), row(right, [1] * 100))
+    assert estimate.value == 0
+    # Three problems in a hundred might have changed: the rule of three.
+    assert -0.03 < estimate.low < -0.01
+    assert estimate.low == -estimate.high
+
+
+def test_an_interval_of_few_problems_stays_among_the_differences_there_are():
+    estimate = paired_difference(row([0], [1]), row([1], [1]))
+    assert (estimate.value, estimate.high) == (1.0, 1.0)
+    assert estimate.low > -1
 
 
 def test_other_problems_are_not_paired():
