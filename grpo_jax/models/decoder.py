@@ -17,7 +17,7 @@ from jaxtyping import Array, Bool, Float, Int, Integer
 from grpo_jax.models import adapters, attention, moe, precision, rotary
 from grpo_jax.models.block import Attend, Block, Extras
 from grpo_jax.models.cache import CompletionCache, PromptCache, empty_cache, kept_of, written
-from grpo_jax.models.ends import embed, final_norm, unembedding
+from grpo_jax.models.ends import embed, final_norm, token_logprobs, unembedding
 from grpo_jax.models.parameters import Parameters, Stack, init_params, logical_axes, stacks
 from grpo_jax.models.spec import ModelSpec
 from grpo_jax.parallel import rules
@@ -33,6 +33,7 @@ __all__ = [
     "init_params",
     "logical_axes",
     "prefill",
+    "token_logprobs",
     "unembedding",
 ]
 

@@ -1,5 +1,6 @@
 """The arithmetic of a decoder layer as pure functions."""
 
+import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -53,7 +54,8 @@ def project(
     Returns:
         The product, with the matrix's output axes last.
     """
-    added = _contract(x, projection.weight, inputs, out_sharding)
+    multiplied = _summed if out_sharding is not None and rules.shards("mlp") > 1 else _contract
+    added: Any = multiplied(x, projection.weight, inputs, out_sharding)
     adapter = projection.adapter
     if adapter is None:
         return added
@@ -67,6 +69,38 @@ def _contract(x: jax.Array, weight: jax.Array, inputs: int, out_sharding: jax.P 
     axes = "DEFGHI"[: weight.ndim]
     equation = f"...{axes[:inputs]},{axes}->...{axes[inputs:]}"
     return jnp.einsum(equation, x, weight, out_sharding=out_sharding)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2, 3))
+def _summed(x: jax.Array, weight: jax.Array, inputs: int, out_sharding: jax.P | None) -> jax.Array:
+    """A product whose sums go over devices; the gradient of its matrix is taken before that of ``x`` is used.
+
+    Both need the gathered gradient of the result, which would lie there until XLA comes to the matrix.
+    """
+    return _contract(x, weight, inputs, out_sharding)
+
+
+def _summed_forward(x: Any, weight: Any, inputs: int, out_sharding: jax.P | None) -> tuple[jax.Array, Any]:
+    # What is static is told by the structure of what is kept.
+    trained = () if weight.perturbed else None
+    return _contract(x.value, weight.value, inputs, out_sharding), (x.value, weight.value, trained)
+
+
+def _summed_backward(inputs: int, out_sharding: jax.P | None, kept: Any, cotangent: jax.Array) -> Any:
+    x, weight, trained = kept
+    multiply = functools.partial(_contract, inputs=inputs, out_sharding=out_sharding)
+    (to_x,) = jax.linear_transpose(lambda x: multiply(x, weight), x)(cotangent)
+    if trained is None:
+        return to_x, None
+    whole = jax.typeof(weight).sharding.spec
+    # In parts, as the matrix is held: to wait for all of it would be to gather it on every device.
+    held = jax.sharding.reshard(weight, jax.P(*whole[:-1], rules.RULES["embed"]))
+    transposed = jax.linear_transpose(lambda held: multiply(x, jax.sharding.reshard(held, whole)), held)
+    to_x, to_held = jax.lax.optimization_barrier((to_x, *transposed(cotangent)))
+    return to_x, jax.sharding.reshard(to_held, whole)
+
+
+_summed.defvjp(_summed_forward, _summed_backward, symbolic_zeros=True)
 
 
 def _thinned(x: jax.Array, adapter: Adapter) -> jax.Array:

@@ -13,7 +13,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from grpo_jax.models import rotary
+from grpo_jax.models import layers, rotary
 from grpo_jax.models.declaration import Declaration, Reader, initializers
 from grpo_jax.models.spec import ModelSpec
 from grpo_jax.parallel import rules
@@ -98,5 +98,5 @@ def attended(
         key = jnp.concatenate([both[..., :plain_dim], shared], axis=-1)
         query = jnp.concatenate([plain_query, turned_query], axis=-1)[..., None, :]
         out = attend(query, key, both[..., plain_dim:])[..., 0, :]
-    added = jnp.einsum("...HC,HCD->...D", out, read.weight("output"), out_sharding=out_sharding)
+    added = layers.project(out, layers.Projection(read.weight("output")), inputs=2, out_sharding=out_sharding)
     return added, cached, cached[..., :0]

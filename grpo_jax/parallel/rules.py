@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.experimental.layout import Layout, with_layout_constraint
 
 BATCH = "batch"
 """Rows of a batch: completions, prompts, or worked examples."""
@@ -109,8 +110,12 @@ def batch_shards() -> int:
 
 def shards(name: str) -> int:
     """Into how many parts a logical axis is cut on the mesh in use."""
+    return _parts(partition((name,)))
+
+
+def _parts(place: jax.P) -> int:
     sizes = jax.sharding.get_abstract_mesh().shape
-    return math.prod(sizes.get(axis, 1) for axis in mesh_axes(partition((name,))))
+    return math.prod(sizes.get(axis, 1) for axis in mesh_axes(place))
 
 
 def on_device(tree: Any) -> Any:
@@ -141,9 +146,18 @@ def gather_parameters(parameters: Any, axes: Any) -> Any:
     """
     if not has_mesh():
         return parameters
-    return jax.tree.map(
-        lambda array, names: shard(array, *(None if name in GATHERED else name for name in names)), parameters, axes
-    )
+    return jax.tree.map(_gathered, parameters, axes)
+
+
+def _gathered(array: jax.Array, axes: LogicalAxes) -> jax.Array:
+    place = jax.typeof(array).sharding.spec
+    if _parts(jax.P(*(cut for name, cut in zip(axes[1:], place[1:], strict=True) if name in GATHERED))) > 1:
+        # XLA gathers along the outermost axis. Left alone, it brings whole stacks of layers into that order, in copies
+        # that lie there while they are gone through; held in its own order, one layer at a time is turned.
+        order = Layout(tuple(range(array.ndim)))
+        hold = jax.shard_map(lambda part: with_layout_constraint(part, order), in_specs=place, out_specs=place)
+        array = hold(array)
+    return shard(array, *(None if name in GATHERED else name for name in axes))
 
 
 def validate_divisible(shapes: Any, axes: Any) -> None:

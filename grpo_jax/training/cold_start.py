@@ -9,7 +9,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Int
 
-from grpo_jax.algorithms import logprobs, reduce
+from grpo_jax.algorithms import reduce
 from grpo_jax.config import RunConfig
 from grpo_jax.models import decoder
 from grpo_jax.models.spec import ModelSpec
@@ -58,13 +58,7 @@ def update_step(
         hidden_NSD = decoder.forward(
             params, spec, token_NS[:, :-1], position_NS[:, :-1], real_NS[:, :-1].astype(jnp.int32)
         )
-        scored = logprobs.chunked(
-            hidden_NSD,
-            decoder.unembedding(params, spec),
-            token_NS[:, 1:],
-            temperature=1.0,
-            chunk_tokens=spec.logprob_chunk_tokens,
-        )
+        scored = decoder.token_logprobs(params, spec, hidden_NSD, token_NS[:, 1:], temperature=1.0)
         entropy = reduce.masked_mean(scored.entropy_NT, demonstrated_NT)
         return -reduce.masked_mean(scored.logprob_NT, demonstrated_NT), entropy
 

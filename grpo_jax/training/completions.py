@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Integer
 
-from grpo_jax.algorithms import logprobs, reduce
+from grpo_jax.algorithms import reduce
 from grpo_jax.models import adapters, decoder, moe
 from grpo_jax.models.spec import ModelSpec
 from grpo_jax.parallel import rules
@@ -151,13 +151,7 @@ def completion_logprobs(
         Log-probabilities and entropies, of which what stands behind a completion's end has no meaning, and the load.
     """
     hidden_NTD, load_LE = hidden_states(params, spec, rows, dropout_key)
-    scored = logprobs.chunked(
-        hidden_NTD,
-        decoder.unembedding(params, spec),
-        rows.token_NT,
-        temperature=temperature,
-        chunk_tokens=spec.logprob_chunk_tokens,
-    )
+    scored = decoder.token_logprobs(params, spec, hidden_NTD, rows.token_NT, temperature)
     return ScoredTokens(*scored, load_LE)
 
 

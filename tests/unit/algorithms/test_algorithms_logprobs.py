@@ -109,3 +109,29 @@ def test_logits_of_the_whole_sequence_never_exist_in_either_pass(inputs):
     program = str(jax.make_jaxpr(jax.grad(total, argnums=(0, 1)))(hidden_NTD, unembedding_DV))
     assert f"f32[{N},1,{V}]" in program
     assert not any(f"f32[{shape}]" in program for shape in (f"{N},{T},{V}", f"{T},{N},1,{V}", f"{N},{T},1,{V}"))
+
+
+def test_the_gradient_of_a_narrow_projection_is_added_up_in_float32():
+    positions = 1024
+    hidden = jnp.ones((1, positions, 2), jnp.bfloat16)
+    table, token = jnp.zeros((2, 4), jnp.bfloat16), jnp.zeros((1, positions), jnp.int32)
+
+    def total(table):
+        return jnp.sum(logprobs.chunked(hidden, table, token, temperature=1.0, chunk_tokens=1).logprob_NT)
+
+    # Each position adds 3/4 to the token's own logit and takes 1/4 from the others; sums in bfloat16 would stop.
+    want = np.array([[768, -256, -256, -256]] * 2)
+    np.testing.assert_array_equal(jax.jit(jax.grad(total))(table).astype(jnp.float32), want)
+
+
+def test_a_frozen_projection_has_no_gradient_on_the_way(inputs):
+    hidden_NTD, unembedding_DV, token_NT, _ = inputs
+
+    def total(hidden, table):
+        return jnp.sum(logprobs.chunked(hidden, table, token_NT, temperature=1.0, chunk_tokens=N).logprob_NT)
+
+    products = [
+        str(jax.make_jaxpr(jax.grad(total, argnums=which))(hidden_NTD, unembedding_DV)).count("dot_general")
+        for which in (0, (0, 1))
+    ]
+    assert products[1] - products[0] == 1

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from jax.sharding import NamedSharding
 
-from grpo_jax.algorithms import logprobs
 from grpo_jax.models import decoder
 from grpo_jax.models.spec import Experts, LatentAttention, ModelSpec
 from grpo_jax.parallel import mesh, rules
@@ -24,6 +23,7 @@ SIZES = {
     "num_kv_heads": 8,
     "head_dim": 4,
     "d_ff": 8,
+    "logprob_chunk_tokens": 16,
 }
 SPECS = {
     "dense": ModelSpec(**SIZES, qk_norm=True, qkv_bias=True, remat="dots"),
@@ -102,8 +102,7 @@ def trained(params, batch, *, spec):
 
     def loss(params):
         hidden_NSD, load = decoder.forward_with_load(params, spec, *row, row[2] > 0)
-        table_DV = decoder.unembedding(params, spec)
-        scored = logprobs.chunked(hidden_NSD, table_DV, token_NS[:, 1:], temperature=0.7, chunk_tokens=16)
+        scored = decoder.token_logprobs(params, spec, hidden_NSD, token_NS[:, 1:], temperature=0.7)
         # What is scored from padding has no meaning, and is another number where positions are filled up.
         scored = jax.tree.map(lambda array: jnp.where(row[2] > 0, array, 0), scored)
         return -jnp.sum(scored.logprob_NT * weight_NS[:, 1:]), (scored, load)
