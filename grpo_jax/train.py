@@ -55,7 +55,7 @@ from grpo_jax.parallel.mesh import found_devices
 from grpo_jax.reporting.page import REPORT, write_report
 from grpo_jax.rollout.jax_engine import JaxEngine
 from grpo_jax.training import setup
-from grpo_jax.training.loop import Stopped
+from grpo_jax.training.loop import Stopped, require_steps_to_come
 from grpo_jax.training.trainer import Trainer
 from grpo_jax.training.watchdog import Watchdog
 from grpo_jax.verifiers.pool import VerifierPool, open_pool
@@ -150,6 +150,7 @@ def _open_folder(
     """The run's folder, which the first process holds."""
 
     def first() -> None:
+        require_steps_to_come(workdir, command.config)
         config = to_nested(command.config)
         opened.append(RunFolder.open(workdir, config, overrides=command.overrides, may_change=MAY_CHANGE))
         held.enter_context(opened[0])

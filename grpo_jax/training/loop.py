@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from types import FrameType
 from typing import Any, Literal, NamedTuple
 
@@ -81,6 +82,29 @@ class Phase(NamedTuple):
     step: Callable[["Phase", State, int], State]
 
 
+def require_steps_to_come(folder: Path, config: RunConfig) -> None:
+    """Refuses fewer steps than a run has done already, before anything in its folder is changed.
+
+    Args:
+        folder: The run's; it need not exist.
+        config: With which it shall go on.
+
+    Raises:
+        ConfigError: naming how many steps are done.
+    """
+    saved = (folder / "checkpoints" / config.recipe).glob("*")
+    done = max((int(step.name) for step in saved if step.name.isdecimal()), default=0)
+    if done > config.steps:
+        raise _too_few("steps", config.steps, done)
+
+
+def _too_few(key: str, got: int, done: int) -> ConfigError:
+    return ConfigError(
+        f"config.{key}: got {got}, wanted {done} or more: that many are done already. "
+        "Choose another --workdir to start a new run."
+    )
+
+
 class Run:
     """The records of a run and its place in them."""
 
@@ -136,10 +160,7 @@ class Run:
         with contextlib.closing(checkpoints), distributed.leaving_at_once():
             step, state = self._restore(checkpoints, phase)
             if step > phase.steps:
-                raise ConfigError(
-                    f"config.{phase.steps_key}: got {phase.steps}, wanted {step} or more: that many are done already. "
-                    "Choose another --workdir to start a new run."
-                )
+                raise _too_few(phase.steps_key, phase.steps, step)
             if state is None:
                 exchange.on_first(lambda: self._require_nothing_lost(phase))
                 state = phase.begin()

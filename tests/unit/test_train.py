@@ -52,6 +52,19 @@ def test_resume_without_a_run_is_refused(
         train.main()
 
 
+def test_fewer_steps_than_are_done_are_refused_and_change_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = finished(tmp_path / "run")
+    (folder / "checkpoints" / "grpo" / "4").mkdir(parents=True)
+    before = (folder / "config.json").read_bytes()
+    monkeypatch.setattr(sys, "argv", [*COMMAND, f"--workdir={folder}", "--config.steps=3"])
+    for _ in range(2):
+        with pytest.raises(ConfigError, match=r"config\.steps: got 3, wanted 4 or more: that many are done already"):
+            train.main()
+    assert (folder / "config.json").read_bytes() == before
+
+
 def test_a_reward_whose_file_changed_is_noticed_before_anything_is_trained(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
