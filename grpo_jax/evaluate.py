@@ -28,8 +28,7 @@ python -m grpo_jax.evaluate --endpoint http://HOST:PORT/v1 --endpoint_model NAME
   --json FILE           gets the results as JSON; "-" writes it to standard output and nothing else
 
 Errors of the judge are left out and counted. Exit status: 0 done, 2 bad command line, configuration, model or server,
-3 no usable checkpoint, 5 the run is still going on, 6 the checkpoint is not that of the configuration, 7 a
-file cannot be written.
+3 no usable checkpoint, 5 the run still goes on, 6 checkpoint and configuration differ, 7 a file cannot be written.
 """
 
 import dataclasses
@@ -108,6 +107,7 @@ def main() -> int:
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
     command = cli.parse(sys.argv, _flags(), config_required=False)
     given = command.flags
+    assessment.require_read(command.overrides)
     if (given.model is None) == (given.endpoint is None):
         raise ConfigError("evaluate: wanted either --model MODEL or --endpoint URL. --help shows what they may be.")
     if not command.name:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -16,8 +16,40 @@ from grpo_jax.records import FinishReason, Problem
 from grpo_jax.training import scores, setup
 from grpo_jax.training.evaluation import Graded
 
+_TRAINING = {
+    "steps",
+    "recipe",
+    "algorithm",
+    "ppo",
+    "optimizer",
+    "reference",
+    "cold_start",
+    "curriculum",
+    "checkpoint",
+    "health",
+    "trackers",
+    "watchdog",
+}
+_READ_OF_MODEL = ("model.path", "model.compute_dtype")
+
 WITHOUT_CATEGORY = "(none)"
 """Where a problem's row holds nothing in the column of categories."""
+
+
+def require_read(overrides: Iterable[str]) -> None:
+    """Refuses to be given keys that training alone reads; a configuration file may hold them.
+
+    Args:
+        overrides: Dotted keys of the command line.
+
+    Raises:
+        ConfigError: naming the first that nothing would read.
+    """
+    for key in overrides:
+        section = key.partition(".")[0]
+        if section in _TRAINING or (section == "model" and key not in _READ_OF_MODEL):
+            why = "the model is that of --model or the server" if section == "model" else "it tells how to train"
+            raise ConfigError(f"config.{key}: wanted none, since an evaluation does not read it: {why}. Leave it out.")
 
 
 def chosen(problems: Sequence[Problem], limit: int | None) -> list[Problem]:
