@@ -17,6 +17,9 @@ Row = Mapping[str, Any]
 WINDOW_STEPS = 10
 """Steps that most symptoms are averaged over: one odd batch is no pathology."""
 
+LOOK_BACK_STEPS = 50
+"""How far back those are looked for: a step whose groups all have one reward updates nothing, and measures no KL."""
+
 STILL_TO_LEARN = 0.9
 """Below this pass rate, groups without any spread are a loss; above, they are what success looks like."""
 
@@ -44,14 +47,17 @@ class History:
     validation: Sequence[Row]
 
     def mean(self, metric: str, steps: int = WINDOW_STEPS, at_least: int = WINDOW_STEPS) -> float | None:
-        """Averages a metric over the last steps, or gives None where fewer than ``at_least`` of them have it."""
-        values = _values(self.train[-steps:], metric)
+        """Averages a metric over the last steps that have it, or gives None where they are fewer than ``at_least``."""
+        values = self._latest(metric)[-steps:]
         return math.fsum(values) / len(values) if len(values) >= max(at_least, 1) else None
 
     def median(self, metric: str) -> float | None:
-        """The median of a metric over the last steps, or None where some of them lack it."""
-        values = _values(self.train[-WINDOW_STEPS:], metric)
+        """The median of a metric over the last steps that have it, or None where they are too few."""
+        values = self._latest(metric)[-WINDOW_STEPS:]
         return statistics.median(values) if len(values) >= WINDOW_STEPS else None
+
+    def _latest(self, metric: str) -> list[float]:
+        return _values(self.train[-LOOK_BACK_STEPS:], metric)
 
 
 @dataclasses.dataclass(frozen=True)
