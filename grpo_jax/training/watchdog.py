@@ -6,6 +6,7 @@ import os
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal
@@ -49,12 +50,13 @@ class Watchdog:
         self._news = phase, time.monotonic()
 
     def __enter__(self) -> "Watchdog":
+        self._watched = threading.get_ident()
         self.beat("start")
         self._thread.start()
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._closed.set()
         self._thread.join()
@@ -70,7 +72,10 @@ class Watchdog:
                 file=sys.stderr,
                 flush=True,
             )
-            # The real descriptor: whoever replaced sys.stderr may be what is stuck.
+            # The real descriptor: whoever replaced sys.stderr may be what is stuck. The watched thread comes first:
+            # faulthandler shows a hundred threads at most, and this one, the oldest, would be left out.
+            stack = traceback.format_stack(sys._current_frames()[self._watched])
+            os.write(2, "".join([*stack, "all threads, up to a hundred:\n"]).encode(errors="backslashreplace"))
             faulthandler.dump_traceback(2, all_threads=True)
             self._end(STUCK)
             return

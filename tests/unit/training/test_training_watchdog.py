@@ -22,11 +22,17 @@ class Ended:
         self.happened.set()
 
 
-def test_silence_in_a_phase_ends_the_process_with_tracebacks(capfd):
-    ended = Ended()
+def test_silence_in_a_phase_ends_the_process_with_tracebacks_however_many_threads_there_are(capfd):
+    ended, over = Ended(), threading.Event()
+    others = [threading.Thread(target=over.wait) for _ in range(110)]
     with Watchdog(CONFIG, ended) as watchdog:
+        for thread in others:
+            thread.start()
         watchdog.beat("rollout")
         assert ended.happened.wait(20)
+    over.set()
+    for thread in others:
+        thread.join()
     assert ended.status == STUCK == 74
     shown = capfd.readouterr().err
     assert "nothing happened for 1 seconds (config.watchdog.rollout_seconds) in process 0" in shown
