@@ -303,7 +303,7 @@ def get_config() -> ConfigDict:
             "truncated_completions": 0.25,  # share of completions cut off at max_new_tokens
             "length_growth": 1.5,  # length over what it was at the same pass rate
             "repetition": 0.4,  # share of n-grams that stood before in the same completion
-            "kl": 0.5,  # nats per token from the reference
+            "kl": 0.3,  # nats per token from the reference
             "verifier_errors": 0.01,  # share of completions that the judge fails on
         }
     )

@@ -14,7 +14,7 @@ class HealthConfig(Section):
     truncated_completions: float = 0.25
     length_growth: float = 1.5
     repetition: float = 0.4
-    kl: float = 0.5
+    kl: float = 0.3
     verifier_errors: float = 0.01
 
     def validate(self, path: str) -> None:

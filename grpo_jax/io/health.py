@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from grpo_jax.config import HealthConfig
-from grpo_jax.io.symptoms import SYMPTOMS, History, Row, Symptom
+from grpo_jax.io.history import History, Row
+from grpo_jax.io.symptoms import SYMPTOMS, Symptom
 
 REMEMBERED_STEPS = 1000
 """Older steps are not looked at, so that a step costs the same at any length of a run."""

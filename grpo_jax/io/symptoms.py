@@ -7,18 +7,10 @@ configuration's ``health``; the others are constants here.
 import dataclasses
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from grpo_jax.config import HealthConfig
-
-Row = Mapping[str, Any]
-
-WINDOW_STEPS = 10
-"""Steps that most symptoms are averaged over: one odd batch is no pathology."""
-
-LOOK_BACK_STEPS = 50
-"""How far back those are looked for: a step whose groups all have one reward updates nothing, and measures no KL."""
+from grpo_jax.io.history import WINDOW_STEPS, History, Row, values_of
 
 STILL_TO_LEARN = 0.9
 """Below this pass rate, groups without any spread are a loss; above, they are what success looks like."""
@@ -32,32 +24,8 @@ EXPLORED_ENOUGH = 0.8
 SAME_PASS_RATE = 0.02
 REWARD_GAIN = 0.1
 EVALUATIONS_BACK = 3
-
-
-@dataclasses.dataclass(frozen=True)
-class History:
-    """What symptoms are looked for in.
-
-    Attributes:
-        train: Rows of training steps, oldest first.
-        validation: Rows of evaluations on the validation problems.
-    """
-
-    train: Sequence[Row]
-    validation: Sequence[Row]
-
-    def mean(self, metric: str, steps: int = WINDOW_STEPS, at_least: int = WINDOW_STEPS) -> float | None:
-        """Averages a metric over the last steps that have it, or gives None where they are fewer than ``at_least``."""
-        values = self._latest(metric)[-steps:]
-        return math.fsum(values) / len(values) if len(values) >= max(at_least, 1) else None
-
-    def median(self, metric: str) -> float | None:
-        """The median of a metric over the last steps that have it, or None where they are too few."""
-        values = self._latest(metric)[-WINDOW_STEPS:]
-        return statistics.median(values) if len(values) >= WINDOW_STEPS else None
-
-    def _latest(self, metric: str) -> list[float]:
-        return _values(self.train[-LOOK_BACK_STEPS:], metric)
+LOST_SHARE, LOST_RATE = 0.5, 0.1
+"""How much of the best held-out pass rate is lost, as a share of it and outright: a few problems may turn by chance."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -147,7 +115,7 @@ def kl_runaway(history: History, limits: HealthConfig) -> str | None:
 def entropy_collapse(history: History, limits: HealthConfig) -> str | None:  # noqa: ARG001
     """A policy that is sure of itself before it is right."""
     entropy, pass_rate = history.median("entropy"), history.mean("pass_at_1")
-    first = _values(history.train[:WINDOW_STEPS], "entropy")
+    first = values_of(history.train[:WINDOW_STEPS], "entropy")
     if entropy is None or pass_rate is None or not first or pass_rate >= EXPLORED_ENOUGH:
         return None
     before = statistics.median(first)
@@ -204,13 +172,21 @@ def reward_without_accuracy(history: History, limits: HealthConfig) -> str | Non
     )
 
 
+def accuracy_lost(history: History, limits: HealthConfig) -> str | None:  # noqa: ARG001
+    """A policy that is right less often than it was."""
+    judged = [row for row in history.validation if row.get("eval/pass_at_1") is not None]
+    if not judged:
+        return None
+    best = max(judged, key=lambda row: row["eval/pass_at_1"])
+    before, after = best["eval/pass_at_1"], judged[-1]["eval/pass_at_1"]
+    if before - after < max(LOST_SHARE * before, LOST_RATE):
+        return None
+    return f"held-out pass@1 fell from {before:.3f} at step {best['step']} to {after:.3f}."
+
+
 def _reward_before(train: Sequence[Row], step: int) -> float | None:
-    values = _values([row for row in train if step - WINDOW_STEPS < row["step"] <= step], "reward")
+    values = values_of([row for row in train if step - WINDOW_STEPS < row["step"] <= step], "reward")
     return math.fsum(values) / len(values) if values else None
-
-
-def _values(rows: Sequence[Row], metric: str) -> list[float]:
-    return [float(row[metric]) for row in rows if row.get(metric) is not None]
 
 
 SYMPTOMS = (
@@ -298,6 +274,14 @@ SYMPTOMS = (
         "Look at the completions in the report: the reward may pay for something else (verifier.weights), or the "
         "training problems are being learned by heart (fewer steps, more problems).",
         reward_without_accuracy,
+    ),
+    Symptom(
+        "accuracy_lost",
+        "Accuracy lost",
+        "held-out pass@1 is at most half of its best, and a tenth lower",
+        "Lower optimizer.learning_rate or algorithm.passes_per_batch, raise algorithm.kl_beta, and begin again from a "
+        "copy of the folder with its later checkpoints taken out.",
+        accuracy_lost,
     ),
 )
 """All of them, gravest first."""

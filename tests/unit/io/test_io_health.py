@@ -10,7 +10,8 @@ import pytest
 from grpo_jax.config import ConfigError, HealthConfig, RunConfig, from_nested, require_key
 from grpo_jax.io import symptoms
 from grpo_jax.io.health import QUIET_STEPS, Monitor, alarms_of
-from grpo_jax.io.symptoms import SYMPTOMS, History
+from grpo_jax.io.history import History
+from grpo_jax.io.symptoms import SYMPTOMS
 
 RUNS = Path(__file__).with_name("runs")
 HEALTHY = {
@@ -59,6 +60,22 @@ def test_the_thinking_loop_raises_its_alarm():
     [alarm] = alarms_of(recorded("thinking_loop_seed0"), HealthConfig())
     assert (alarm.symptom.name, alarm.first_step, alarm.last_step) == ("thinking_loops", 21, 120)
     assert "64% of their text stood before" in alarm.words
+
+
+def test_updates_that_are_too_large_raise_their_alarms():
+    # configs/quickstart_kl.py with optimizer.learning_rate=3e-3 and algorithm.kl_beta=1e-4.
+    found = {alarm.symptom.name: alarm.first_step for alarm in alarms_of(recorded("kl_runaway_seed0"), HealthConfig())}
+    assert min(found, key=found.__getitem__) == "accuracy_lost"
+    assert {"accuracy_lost", "kl_runaway"} <= set(found)
+
+
+def test_a_reward_for_something_else_raises_its_alarm():
+    # configs/quickstart.py with a reward for sevens ten times that for the right number.
+    found = {
+        alarm.symptom.name: alarm.first_step for alarm in alarms_of(recorded("reward_for_sevens_seed0"), HealthConfig())
+    }
+    assert min(found, key=found.__getitem__) == "reward_without_accuracy"
+    assert "accuracy_lost" in found
 
 
 def test_a_healthy_history_says_nothing():
@@ -129,6 +146,22 @@ def test_reward_without_accuracy():
     assert alarms_of(solved, HealthConfig()) == []
 
 
+@pytest.mark.parametrize(
+    ("rates", "words"),
+    [
+        ([0.2, 0.6, 0.3], "held-out pass@1 fell from 0.600 at step 1 to 0.300"),
+        ([0.2, 0.6, 0.31], None),
+        ([0.14, 0.05], None),  # one problem in ten
+        ([0.0], None),
+        ([], None),
+    ],
+)
+def test_accuracy_lost(rates, words):
+    rows = [{"step": step, "eval/pass_at_1": rate} for step, rate in enumerate(rates)]
+    said = symptoms.accuracy_lost(History([], [*rows, {"step": 9, "eval/pass_at_1": None}]), HealthConfig())
+    assert words in said if words else said is None
+
+
 def test_the_test_problems_are_not_looked_at():
     monitor = Monitor(HealthConfig())
     assert monitor.observe({"kind": "evaluation", "split": "test", "step": 0, "eval/pass_at_1": 0.1}) == ([], [])
@@ -185,7 +218,7 @@ def test_every_limit_is_read():
         ({"length_growth": 1.0}, r"config\.health\.length_growth: got 1\.0, wanted a factor above 1"),
         (
             {"enabled": False, "kl": 2.0},
-            r"config\.health\.kl: got 2\.0, wanted 0\.5, .* only read when health\.enabled",
+            r"config\.health\.kl: got 2\.0, wanted 0\.3, .* only read when health\.enabled",
         ),
     ],
 )
