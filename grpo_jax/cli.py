@@ -1,8 +1,10 @@
 """Command lines: a configuration file, overrides, and errors that a person can act on."""
 
 import dataclasses
+import errno
 import importlib.util
 import inspect
+import io
 import sys
 import traceback
 import types
@@ -152,6 +154,10 @@ def run(main: Callable[[], int]) -> typing.NoReturn:
     Args:
         main: The entry point; returns an exit status.
     """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # What people and models write may hold what the terminal's encoding does not.
+            stream.reconfigure(errors="backslashreplace")
     try:
         status = main()
     except KeyboardInterrupt:
@@ -159,7 +165,8 @@ def run(main: Callable[[], int]) -> typing.NoReturn:
         status = 130
     except Exception as raised:
         error = explained(raised)
-        known = USAGE if isinstance(error, FileExistsError | PermissionError) else None
+        given = isinstance(error, FileExistsError | PermissionError | NotADirectoryError)
+        known = USAGE if given or getattr(error, "errno", None) == errno.ENAMETOOLONG else None
         status = getattr(error, "exit_status", known)
         if status is None and (isinstance(error, MemoryError) or exhausted(error)):
             print(f"error: out of memory: {str(error).splitlines()[0]}\n{_OUT_OF_MEMORY}", file=sys.stderr)

@@ -112,7 +112,7 @@ def convert(source: Path, target: Path, *, form: Any = "huggingface", dtype: Any
         raise FileExistsError(f"--to: {target} exists already, wanted a new folder.")
     mesh = make_mesh(dict.fromkeys(AXES, 1), found_devices()[:1])
     new_parents = [parent for parent in target.parents if not parent.exists()]
-    target.parent.mkdir(parents=True, exist_ok=True)
+    storage.make_folder(target.parent, "--to")
     unfinished = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}."))
     try:
         with jax.set_mesh(mesh):

@@ -51,7 +51,7 @@ from grpo_jax.data.splits import SPLITS, Split
 from grpo_jax.io import score_table
 from grpo_jax.io.display import tracked
 from grpo_jax.io.evaluation_folder import open_records, write_records
-from grpo_jax.io.run_folder import write_json
+from grpo_jax.io.run_folder import read_json, write_json
 from grpo_jax.parallel.mesh import make_mesh
 from grpo_jax.rollout.endpoint import Endpoint, EndpointConfig
 from grpo_jax.rollout.engine import Engine, FinishedGroup, SamplingParams, sampling_params
@@ -148,7 +148,7 @@ def _flags() -> flags.FlagValues:
 def _run_config(given: flags.FlagValues) -> RunConfig:
     """The configuration that a run folder brings."""
     path = None if given.model is None else located(given.model) / "config.json"
-    values = json.loads(path.read_text()) if path is not None and path.is_file() else {}
+    values = read_json(path) if path is not None and path.is_file() else {}
     if "recipe" not in values:
         what = given.endpoint or given.model
         raise ConfigError(f"--config: got none, wanted a configuration: {what} is no run folder, which has its own.")

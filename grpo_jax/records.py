@@ -94,3 +94,8 @@ class Verdict:
                 f"a verdict's reward must be finite and at most {LARGEST_REWARD:g} in size, got {self.reward!r} "
                 f"({self.reason})"
             )
+        for name in ("parsed", "reason"):
+            text = getattr(self, name)
+            if text is not None and any("\ud800" <= character <= "\udfff" for character in text):
+                # Half a character has no place in a file or on a screen.
+                object.__setattr__(self, name, text.encode(errors="backslashreplace").decode())

@@ -48,7 +48,7 @@ from grpo_jax.io import plots, reward_code, trackers
 from grpo_jax.io.display import Display
 from grpo_jax.io.health import alarms_of
 from grpo_jax.io.metrics import read_metrics, write_summary
-from grpo_jax.io.run_folder import RunFolder
+from grpo_jax.io.run_folder import RunFolder, read_json
 from grpo_jax.io.run_names import RUNS, fresh_workdir, newest_workdir
 from grpo_jax.parallel import distributed, exchange
 from grpo_jax.parallel.mesh import found_devices
@@ -219,6 +219,8 @@ def _recording(trainer: Trainer, config: RunConfig, folder: RunFolder, display: 
 
 def _workdir(command: cli.CommandLine) -> Path:
     if command.flags.workdir is not None:
+        if not command.flags.workdir:
+            raise ConfigError("--workdir: got nothing, wanted a folder. Is a variable of the shell unset?")
         workdir = Path(command.flags.workdir)
         if command.flags.resume and not (workdir / "config.json").exists():
             raise ConfigError(f"--resume: {workdir} holds no run to go on with. Leave --resume out to start one there.")
@@ -239,7 +241,7 @@ def _finished(workdir: Path, config: RunConfig) -> bool:
     summary, made_with = workdir / "summary.json", workdir / "config.json"
     if not summary.exists() or not made_with.exists():
         return False
-    return json.loads(made_with.read_text()) == json.loads(json.dumps(to_nested(config)))
+    return bool(read_json(summary)) and read_json(made_with) == json.loads(json.dumps(to_nested(config)))
 
 
 def _announce(parts: setup.Parts, folder: RunFolder, display: Display, facts: Mapping[str, str]) -> None:

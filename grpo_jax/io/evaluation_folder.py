@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from grpo_jax.io import storage
 from grpo_jax.io.metrics import JsonLines
 from grpo_jax.io.run_folder import write_json
 
@@ -18,15 +19,14 @@ def open_records(path: Path) -> Path:
         The folder.
 
     Raises:
-        FileExistsError: if it holds an evaluation already, or is no folder.
+        FileExistsError: if it holds an evaluation already.
+        FolderRefused: if it cannot be made.
         PermissionError: if it cannot be written.
     """
-    if path.exists() and not path.is_dir():
-        raise FileExistsError(f"--out: {path} is a file, wanted a folder.")
+    storage.make_folder(path, "--out")
     for name in ("results.json", "samples.jsonl"):
         if (path / name).exists():
             raise FileExistsError(f"--out: {path} holds an evaluation already, wanted another folder.")
-    path.mkdir(parents=True, exist_ok=True)
     JsonLines(path / "samples.jsonl").close()
     return path
 

@@ -163,6 +163,25 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     return [row for _, row in _whole_rows(Path(path))]
 
 
+def read_kinds(path: Path) -> list[dict[str, Any]]:
+    """Reads a file of metrics as ``read_metrics`` does, and checks that each row says of which step and kind it is.
+
+    Args:
+        path: A file of metrics.
+
+    Returns:
+        The rows in order.
+
+    Raises:
+        RecordsDamaged: naming the first row that does not.
+    """
+    rows = read_metrics(path)
+    for row in rows:
+        if not isinstance(row.get("kind"), str) or not isinstance(row.get("step"), int):
+            raise RecordsDamaged(f"{path}, row {row['row']}: got no 'kind' or no 'step'. Restore the file from a copy.")
+    return rows
+
+
 def write_summary(path: Path, summary: Mapping[str, Any]) -> None:
     """Writes a run's final numbers in one atomic step, as ``MetricsWriter`` writes a row.
 

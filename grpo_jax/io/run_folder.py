@@ -38,6 +38,9 @@ class RunFolderDamaged(ValueError):  # noqa: N818
     exit_status = 3
 
 
+_RESTORE = "Restore it from a copy, or choose another folder to start a new run."
+
+
 class ConfigChanged(ValueError):  # noqa: N818
     """The folder was made with another config.
 
@@ -101,13 +104,12 @@ class RunFolder:
             RunFolderInUse: if another process holds the lock; says which.
             ConfigChanged: if the folder's config differs in other keys than ``may_change``.
             FileExistsError: if the folder holds a run and ``resume_allowed`` is False.
+            FolderRefused: if it cannot be made.
             StorageFailed: if the system refuses to write there.
         """
         path = Path(path)
-        if path.exists() and not path.is_dir():
-            raise FileExistsError(f"{path} is a file, wanted a folder for the run.")
+        storage.make_folder(path, "--workdir")
         with storage.writing(path):
-            path.mkdir(parents=True, exist_ok=True)
             lock = _take_lock(path)
         try:
             config_path = path / "config.json"
@@ -215,7 +217,7 @@ def _take_lock(path: Path) -> BinaryIO:
 
 
 def _record_start(path: Path, overrides: Mapping[str, Any], changes: Mapping[str, tuple[Any, Any]]) -> None:
-    starts = read_json(path)["starts"] if path.exists() else []
+    starts = read_starts(path) if path.exists() else []
     device = jax.devices()[0]
     versions = {"python": platform.python_version(), "grpo-jax": grpo_jax.__version__}
     versions |= {name: importlib.metadata.version(name) for name in _PACKAGES}
@@ -244,14 +246,33 @@ def read_json(path: Path) -> dict[str, Any]:
         Its values.
 
     Raises:
-        RunFolderDamaged: if it is no JSON.
+        RunFolderDamaged: if it is no JSON object.
     """
     try:
-        return json.loads(path.read_text())
-    except ValueError as error:
-        raise RunFolderDamaged(
-            f"{path} is no JSON ({error}). Restore it from a copy, or choose another folder to start a new run."
-        ) from error
+        values = json.loads(path.read_text())
+    except (ValueError, RecursionError) as error:
+        raise RunFolderDamaged(f"{path} is no JSON ({error}). {_RESTORE}") from error
+    if not isinstance(values, dict):
+        raise RunFolderDamaged(f"{path} holds no JSON object. {_RESTORE}")
+    return values
+
+
+def read_starts(path: Path) -> list[dict[str, Any]]:
+    """Reads what each start of a run recorded of itself.
+
+    Args:
+        path: ``run.json``.
+
+    Returns:
+        One object for each start, the oldest first.
+
+    Raises:
+        RunFolderDamaged: if the file holds no such list.
+    """
+    starts = read_json(path).get("starts")
+    if not isinstance(starts, list) or not all(isinstance(start, dict) for start in starts):
+        raise RunFolderDamaged(f"{path} holds no list of starts. {_RESTORE}")
+    return starts
 
 
 def _plain(config: Mapping[str, Any]) -> dict[str, Any]:

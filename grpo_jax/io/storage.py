@@ -49,6 +49,33 @@ class StorageFailed(RuntimeError):  # noqa: N818
         )
 
 
+class FolderRefused(ValueError):  # noqa: N818
+    """A folder cannot be there."""
+
+    exit_status = 2
+
+
+def make_folder(path: Path, flag: str) -> None:
+    """Makes a folder and its parents, unless it is there.
+
+    Args:
+        path: The folder.
+        flag: The flag that named it.
+
+    Raises:
+        FolderRefused: if nothing can be made there, such as below a file, or under a name that is too long.
+        StorageFailed: if the system refuses to write.
+    """
+    with writing(path):
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            if error.errno is None or error.errno in _REMEDIES:
+                raise
+            reason = os.strerror(error.errno)
+            raise FolderRefused(f"{flag}: {path} cannot be made: {reason}. Choose another folder.") from error
+
+
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[None]:
     """Turns the system's refusal to write into ``StorageFailed``.
@@ -73,7 +100,7 @@ def replace_text(path: Path, text: str) -> None:
 
     Args:
         path: The file, replaced if it exists.
-        text: Its new content.
+        text: Its new content; halves of characters, which no file can hold, are written as escapes.
 
     Raises:
         StorageFailed: if the system refuses; the old file stays.
@@ -81,7 +108,7 @@ def replace_text(path: Path, text: str) -> None:
     with writing(path):
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
+            with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
                 os.fchmod(handle, 0o644)
                 file.write(text)
                 file.flush()

@@ -8,8 +8,8 @@ from typing import Any
 
 from grpo_jax.config import ConfigError, HealthConfig, RunConfig, from_nested, to_nested
 from grpo_jax.io.health import Alarm, alarms_of
-from grpo_jax.io.metrics import read_metrics
-from grpo_jax.io.run_folder import ABSENT, differences, read_json
+from grpo_jax.io.metrics import read_kinds, read_metrics
+from grpo_jax.io.run_folder import ABSENT, differences, read_json, read_starts
 
 Row = Mapping[str, Any]
 
@@ -105,14 +105,13 @@ def read_runs(folders: Sequence[Path]) -> list[RunRecord]:
 def _read(folder: Path, label: str) -> RunRecord:
     if not (folder / "config.json").is_file():
         raise ConfigError(f"RUN: got {folder}, wanted a run folder: it has no config.json.")
-    rows = [
-        read_metrics(path) if (path := folder / name).is_file() else [] for name in ("metrics.jsonl", "samples.jsonl")
-    ]
+    readers = {"metrics.jsonl": read_kinds, "samples.jsonl": read_metrics}
+    rows = [read(path) if (path := folder / name).is_file() else [] for name, read in readers.items()]
     return RunRecord(
         label=label,
         path=folder,
         config=_json(folder / "config.json"),
-        starts=_json(folder / "run.json").get("starts", []),
+        starts=read_starts(path) if (path := folder / "run.json").is_file() else [],
         metrics=rows[0],
         samples=rows[1],
         summary=_json(folder / "summary.json"),

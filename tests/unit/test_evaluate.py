@@ -191,6 +191,11 @@ def test_the_chat_template_is_applied_here_for_a_server_that_completes(command, 
             r"config\.model\.d_model: wanted none, .*: the model is that of",
         ),
         (["--model=RUN", "--json=absent/x"], r"--json: absent/x cannot be written"),
+        (
+            ["--model=RUN", "--out=/proc/x"],
+            r"--out: /proc/x cannot be made: No such file or directory\. Choose",
+        ),
+        (["--model=RUN", "--out=CONFIG/x"], r"--out: .*/x cannot be made: Not a directory"),
         (["--model=RUN", "--out=RUN"], r"--out: .* holds an evaluation already"),
         (["--model=absent", "--config=CONFIG"], r"--model: absent is neither a \.gguf file nor a folder"),
         (

@@ -10,7 +10,8 @@ from absl import flags
 from grpo_jax import cli, train
 from grpo_jax.config import ConfigError, to_nested
 from grpo_jax.io.reward_code import RewardChanged
-from grpo_jax.io.run_folder import RunFolder
+from grpo_jax.io.run_folder import RunFolder, RunFolderDamaged
+from grpo_jax.reporting.page import write_report
 
 TINY = Path(__file__).resolve().parents[1] / "integration" / "tiny.py"
 COMMAND = ["train", "--config", str(TINY), "--config.rollout.prompts_per_step=8"]
@@ -20,7 +21,7 @@ def finished(folder: Path) -> Path:
     """A folder that says that a run of this configuration is done."""
     config = cli.parse(COMMAND, flags.FlagValues()).config
     RunFolder.open(folder, to_nested(config), overrides={}).close()
-    (folder / "summary.json").write_text("{}")
+    (folder / "summary.json").write_text('{"steps": 4}')
     return folder
 
 
@@ -50,6 +51,37 @@ def test_resume_without_a_run_is_refused(
     monkeypatch.setattr(sys, "argv", [*COMMAND, *arguments])
     with pytest.raises(ConfigError, match=message):
         train.main()
+
+
+@pytest.mark.parametrize("file", ["config.json", "run.json", "summary.json"])
+@pytest.mark.parametrize("content", [b"", b"{", b"null", b"[1, 2]", b"\xff\x00", b"[" * 100_000])
+def test_a_damaged_file_of_a_run_is_named(
+    file: str, content: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = finished(tmp_path / "run")
+    if file == "run.json":
+        (folder / "summary.json").unlink()
+    (folder / file).write_bytes(content)
+    monkeypatch.setattr(sys, "argv", [*COMMAND, f"--workdir={folder}"])
+    with pytest.raises(RunFolderDamaged, match=rf"{file} (is no JSON|holds no JSON object).* Restore it from a copy"):
+        train.main()
+    with pytest.raises(RunFolderDamaged, match=file):
+        write_report(folder)
+
+
+@pytest.mark.parametrize("workdir", ["", "/proc/x/y", "FILE/below", "n" * 300])
+def test_a_folder_that_cannot_be_made_is_named(
+    workdir: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "FILE").write_text("")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", [*COMMAND, f"--workdir={workdir}"])
+    with pytest.raises(SystemExit) as ended:
+        cli.run(train.main)
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert ended.value.code == 2
+    assert said.startswith("error: ")
+    assert (workdir or "--workdir: got nothing, wanted a folder") in said
 
 
 def test_fewer_steps_than_are_done_are_refused_and_change_nothing(

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from grpo_jax.io import storage
-from grpo_jax.io.storage import StorageFailed, replace_text, writing
+from grpo_jax.io.storage import FolderRefused, StorageFailed, make_folder, replace_text, writing
 
 
 def refusal(code):
@@ -77,3 +77,15 @@ def test_a_text_is_replaced_whole_or_not_at_all(tmp_path, monkeypatch):
     with pytest.raises(StorageFailed, match="No space left"):
         replace_text(tmp_path / "a", "new")
     assert [path.read_text() for path in tmp_path.iterdir()] == ["old"]
+
+
+def test_half_a_character_is_written_as_an_escape(tmp_path):
+    replace_text(tmp_path / "a", "half \udfff and whole \u00e9")
+    assert (tmp_path / "a").read_text() == "half \\udfff and whole \u00e9"
+
+
+@pytest.mark.parametrize("path", ["file/below", "n" * 300])
+def test_a_folder_that_cannot_be_made_names_its_flag(tmp_path, path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(FolderRefused, match=r"^--to: .* cannot be made: .*\. Choose another folder"):
+        make_folder(tmp_path / path, "--to")

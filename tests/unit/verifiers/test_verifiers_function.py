@@ -192,3 +192,8 @@ def test_a_reward_too_large_for_a_group_is_an_error_with_the_functions_name(tmp_
     wanted = r"huge\.py:f: a verdict's reward must be finite and at most 1e\+15 in size, got .*Scale its rewards down"
     with pytest.raises(RewardOutOfRange, match=wanted):
         _judge(f"{file}:f", _completion(""))
+
+
+def test_half_a_character_in_a_verdict_is_an_escape():
+    verdict = Verdict(1.0, correct=True, parsed="\ud800", reason="good \udfff\u00e9")
+    assert (verdict.parsed, verdict.reason) == ("\\ud800", "good \\udfff\u00e9")
