@@ -2,9 +2,11 @@
 
 import dataclasses
 import errno
+import functools
 import importlib.util
 import inspect
 import io
+import re
 import sys
 import traceback
 import types
@@ -95,12 +97,12 @@ def parse(
         remedy = f"Did you mean --config {named}?" if named else "Add --config configs/quickstart.py."
         raise ConfigError(f"--config: got none, wanted a configuration file. {remedy}")
     base = (default or RunConfig()) if path is None else from_nested(RunConfig, _load(path).to_dict())
-    overrides: dict[str, str] = {}
+    given: dict[str, str | None] = {}
     for argument in rest[1:]:
-        if argument.startswith(f"{_CONFIG_FLAG}."):
-            key, _, value = argument.removeprefix(f"{_CONFIG_FLAG}.").partition("=")
-            require_key(RunConfig, key)
-            overrides[key] = value
+        # A value may also be a word of its own, and a bool needs none: --config.data.chat, --noconfig.data.chat.
+        if match := re.fullmatch(r"--(?:no)?config\.([^=]*)(?:=(.*))?", argument, re.DOTALL):
+            require_key(RunConfig, match[1])
+            given[match[1]] = match[2]
     config_flags.DEFINE_config_dict("config", _to_config_dict(base), flag_values=flag_values, sys_argv=rest)
     try:
         unknown = flag_values(rest)[1:]
@@ -114,7 +116,12 @@ def parse(
     if unknown:
         raise ConfigError(f"command line: got {' '.join(unknown)!r}, wanted only flags such as --config.steps=10")
     name = "" if path is None else Path(path.partition(":")[0]).stem
+    overrides = {key: str(_value(resolved, key)) if text is None else text for key, text in given.items()}
     return CommandLine(from_nested(RunConfig, resolved), name, overrides, flag_values)
+
+
+def _value(nested: dict[str, Any], key: str) -> Any:
+    return functools.reduce(lambda part, name: part[name], key.split("."), nested)
 
 
 def check_writable(path: Path, flag: str) -> None:

@@ -59,6 +59,9 @@ DEVICES = 8
 MOST = 2**24
 """Tokens, rows or devices; beyond them nothing would ever be lowered."""
 
+MOST_PARAMETERS = 1e18
+"""Of a model that is reckoned by rule."""
+
 _OF_A_MODEL = (
     *("algorithm", "tokens", "rows_per_shard", "parameters", "mesh", "search", "search_over"),
     *(f"{field.name}_dtype" for field in dataclasses.fields(static.Dtypes)),
@@ -205,6 +208,8 @@ def _of_model(command: cli.CommandLine, spec: ModelSpec, topology: Topology, tok
 
 
 def _static(given: flags.FlagValues, spec: ModelSpec, topology: Topology) -> dict[str, Any]:
+    if given.parameters is not None and not given.parameters < MOST_PARAMETERS:
+        raise ConfigError(f"--parameters: got {given.parameters}, wanted a number below {MOST_PARAMETERS:g}.")
     shapes = jax.eval_shape(lambda: decoder.init_params(jax.random.key(0), spec))
     counted = sum(leaf.size for leaf in jax.tree.leaves(shapes))
     chosen = {field.name: given[f"{field.name}_dtype"].value for field in dataclasses.fields(static.Dtypes)}

@@ -109,7 +109,7 @@ def _define_processes(flag_values: flags.FlagValues) -> None:
 
 def _run(command: cli.CommandLine) -> int:
     parts = exchange.together(lambda: setup.build(command.config))
-    exchange.require_same(setup.facts(parts))
+    exchange.require_same({**setup.facts(parts), "--dry_run": command.flags.dry_run})
     exchange.on_first(lambda: trackers.check_installed(command.config.trackers))
     if command.flags.dry_run:
         for line in planning.lines(parts):

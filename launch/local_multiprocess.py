@@ -9,6 +9,7 @@ the first one for which starting again would not help, if there is any, else the
 """
 
 import argparse
+import contextlib
 import os
 import random
 import signal
@@ -24,11 +25,8 @@ def free_port() -> int:
     """A port that nobody listens to, outside the range from which outgoing connections take theirs."""
     while True:
         port = random.randint(20_000, 32_000)
-        with socket.socket() as tried:
-            try:
-                tried.bind(("", port))
-            except OSError:
-                continue
+        with socket.socket() as tried, contextlib.suppress(OSError):
+            tried.bind(("", port))
             return port
 
 
@@ -70,6 +68,8 @@ def main() -> int:
     parser.add_argument("--grace_seconds", type=float, default=10)
     parser.add_argument("command", nargs="+")
     options = parser.parse_args()
+    if options.processes < 1:
+        parser.error("--processes: wanted 1 or more")
     group = start(options.command, options.processes, options.cpu_devices)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda got, _: [one.send_signal(got) for one in group if one.poll() is None])

@@ -8,7 +8,7 @@ import dataclasses
 from typing import Literal
 
 from grpo_jax.config.algorithm import AlgorithmConfig
-from grpo_jax.config.checks import ConfigError, Section, require
+from grpo_jax.config.checks import LARGEST, ConfigError, Section, require
 from grpo_jax.config.data import DataConfig
 from grpo_jax.config.health import HealthConfig
 from grpo_jax.config.model import LoRAConfig, ModelConfig
@@ -84,7 +84,7 @@ class RunConfig:
             ConfigError: naming key, value, what was wanted and the remedy.
         """
         require(0 <= self.seed < 2**32, "seed", self.seed, "0 or more, and less than 2^32")
-        require(self.steps >= 0, "steps", self.steps, "0 or more")
+        require(0 <= self.steps < LARGEST, "steps", self.steps, "0 or more, and less than 2^31")
         require(len(set(self.trackers)) == len(self.trackers), "trackers", self.trackers, "each name once")
         for field in dataclasses.fields(self):
             section = getattr(self, field.name)

@@ -68,6 +68,8 @@ def start(
             f"--coordinator_address, --num_processes, --process_id: got {address}, wanted all three, and no "
             "--distributed beside them."
         )
+    if coordinator_address is not None and not re.fullmatch(r"(\[[^]]+\]|[^:]+):\d{1,5}", coordinator_address):
+        raise ConfigError(f"--coordinator_address: got {coordinator_address!r}, wanted HOST:PORT of process 0.")
     if num_processes is not None and process_id is not None and not 0 <= process_id < num_processes:
         raise ConfigError(
             f"--process_id: got {process_id} of --num_processes {num_processes}, wanted 0 to one less than that number."

@@ -5,6 +5,7 @@ import dataclasses
 import http.client
 import json
 import math
+import re
 import ssl
 import threading
 import urllib.parse
@@ -64,7 +65,9 @@ class EndpointConfig:
 
     def __post_init__(self) -> None:
         parts = urllib.parse.urlsplit(self.url)
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.username is not None:
+        port = parts.netloc.rpartition("@")[2].rpartition("]")[2].partition(":")[2]
+        plain = parts.username is None and not parts.query and re.fullmatch(r"\d{0,5}", port)
+        if parts.scheme not in ("http", "https") or not parts.hostname or not plain:
             raise EndpointError(
                 f"--endpoint: got {parts._replace(netloc=parts.netloc.rpartition('@')[2]).geturl()!r}, wanted "
                 "http://HOST:PORT/v1 or https://HOST/v1, without a user and a query. A key comes from the environment."

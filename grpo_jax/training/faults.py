@@ -6,13 +6,33 @@ lets no file grow any more, as a full disk does. With ``:process`` behind it, on
 """
 
 import os
+import re
 import resource
 import signal
 import time
 
 import jax
 
+from grpo_jax.config import ConfigError
+
 VARIABLE = "GRPO_JAX_FAULT"
+
+
+ACTIONS = ("kill", "stop", "hang", "raise", "full")
+
+
+def check() -> None:
+    """Refuses a fault that could never happen, before the run begins.
+
+    Raises:
+        ConfigError: if the environment does not name a phase, a step and an action.
+    """
+    wanted = os.environ.get(VARIABLE)
+    if wanted and not re.fullmatch(rf"[a-z_]+:\d+:({'|'.join(ACTIONS)})(:\d+)?", wanted):
+        raise ConfigError(
+            f"{VARIABLE}: got {wanted!r}, wanted PHASE:STEP:ACTION or PHASE:STEP:ACTION:PROCESS, ACTION one of "
+            f"{', '.join(ACTIONS)}. It imitates faults in tests; unset it."
+        )
 
 
 def point(phase: str, step: int) -> None:
@@ -23,7 +43,6 @@ def point(phase: str, step: int) -> None:
         step: Step of the phase, counted from 1.
 
     Raises:
-        ValueError: if the variable names an action that does not exist.
         RuntimeError: if the action is ``raise``.
     """
     wanted = os.environ.get(VARIABLE)
@@ -39,6 +58,4 @@ def point(phase: str, step: int) -> None:
     if action == "full":
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
         return
-    if action not in ("kill", "stop"):
-        raise ValueError(f"{VARIABLE}: got action {action!r}, wanted kill, stop, hang, raise or full")
     os.kill(os.getpid(), signal.SIGKILL if action == "kill" else signal.SIGTERM)

@@ -19,7 +19,7 @@ from grpo_jax.data.tokenizer import Tokenizer, build_tokenizer
 from grpo_jax.models.spec import ModelSpec
 from grpo_jax.parallel import mesh as mesh_lib
 from grpo_jax.parallel import rules
-from grpo_jax.training import experts
+from grpo_jax.training import experts, faults
 from grpo_jax.training import recipe as recipe_lib
 from grpo_jax.training.published import Published, open_policy
 from grpo_jax.verifiers.composite import build as build_verifier
@@ -64,6 +64,7 @@ def build(config: RunConfig) -> Parts:
         ConfigError: for anything the user can mend: keys, files, rows, lengths, sizes, devices.
     """
     config.validate()
+    faults.check()
     try:
         tokenizer, task = open_problems(config)
         published, spec = open_policy(config.model, tokenizer.vocab_size)

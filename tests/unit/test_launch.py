@@ -182,3 +182,9 @@ def test_a_slurm_job_starts_its_steps_again(
     for start in range(starts):
         given = [json.loads((tmp_path / f"given{start}.{host}").read_text()) for host in range(2)]
         assert given == [["-m", "grpo_jax.train", "--distributed", *arguments]] * 2
+
+
+def test_no_processes_are_refused() -> None:
+    command = [sys.executable, str(LAUNCH / "local_multiprocess.py"), "--processes=0", "--", "true"]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert (done.returncode, "--processes: wanted 1 or more" in done.stderr) == (2, True)

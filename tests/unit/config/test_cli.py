@@ -46,6 +46,29 @@ def test_overrides_are_typed_by_what_they_override() -> None:
     assert len(command.overrides) == 6
 
 
+def test_overrides_are_on_record_however_they_were_written() -> None:
+    command = parse(
+        f"--config={QUICKSTART}",
+        "--config.steps",
+        "5",
+        "--config.model.qk_norm",
+        "--noconfig.model.tie_embeddings",
+        "--config.data.path=a=b",
+    )
+    assert (command.config.steps, command.config.model.qk_norm, command.config.model.tie_embeddings) == (5, True, False)
+    assert command.overrides == {
+        "steps": "5",
+        "model.qk_norm": "True",
+        "model.tie_embeddings": "False",
+        "data.path": "a=b",
+    }
+
+
+def test_a_key_that_is_switched_off_has_to_exist() -> None:
+    with pytest.raises(ConfigError, match=r"config\.chat"):
+        parse(f"--config={QUICKSTART}", "--noconfig.chat")
+
+
 def test_a_partial_config_gets_the_defaults(tmp_path: Path) -> None:
     text = (
         "from ml_collections import ConfigDict\ndef get_config(arg='5'):\n    return ConfigDict({'steps': int(arg)})\n"

@@ -27,6 +27,12 @@ def test_flags_that_do_not_go_together_are_refused(arguments):
         distributed.start(CONFIG, **arguments)
 
 
+@pytest.mark.parametrize("address", ["foo", "localhost:", "localhost:port", ":1", "http://localhost:1"])
+def test_an_address_without_host_or_port_is_refused(address):
+    with pytest.raises(ConfigError, match=rf"--coordinator_address: got '{address}', wanted HOST:PORT of process 0"):
+        distributed.start(CONFIG, coordinator_address=address, num_processes=2, process_id=1)
+
+
 @pytest.mark.parametrize(("number", "of"), [(0, 0), (2, 2), (-1, 2)])
 def test_a_process_that_is_none_of_them_is_refused(number, of):
     with pytest.raises(ConfigError, match=f"--process_id: got {number} of --num_processes {of}, wanted 0 to"):

@@ -170,7 +170,9 @@ def test_one_refusal_ends_the_others():
     assert time.monotonic() - began < 30
 
 
-@pytest.mark.parametrize("url", ["ftp://h/v1", "h:8000", "http://user:pw@h/v1", "http://h/v1?key=1", "http:///v1"])
+@pytest.mark.parametrize(
+    "url", ["ftp://h/v1", "h:8000", "http://user:pw@h/v1", "http://h/v1?key=1", "http:///v1", "http://h:port/v1"]
+)
 def test_addresses_that_are_none_are_refused_without_their_password(url):
     with pytest.raises(EndpointError, match=r"--endpoint: got .*, wanted http://HOST:PORT/v1") as raised:
         EndpointConfig(url, "m", "chat")
