@@ -59,6 +59,9 @@ DEVICES = 8
 MOST = 2**24
 """Tokens, rows or devices; beyond them nothing would ever be lowered."""
 
+MOST_IMITATED = 4096
+"""Devices on which a configuration is lowered without a topology: each takes some of this machine."""
+
 MOST_PARAMETERS = 1e18
 """Of a model that is reckoned by rule."""
 
@@ -79,6 +82,8 @@ def main() -> int:
     if given.png:
         cli.check_writable(Path(given.png), "--png")
     jax.config.update("jax_platforms", "cpu")
+    if topology.hardware is CPU and topology.devices > MOST_IMITATED and not given.model:
+        raise ConfigError(f"--devices: got {topology.devices}, wanted at most {MOST_IMITATED}, which are imitated.")
     if given.compile or given.search or not given.model:
         compiled_lib.prepare(topology)
     report: dict[str, Any] = {"run": given.model or command.name, "devices": topology.devices}

@@ -173,6 +173,7 @@ def test_a_model_is_compiled_from_the_command_line(tmp_path):
         (["--model=llama3-8b", "--search_over=rows"], r"--search_over: got it without --search"),
         (["--config=configs/quickstart.py", "--tokens=64"], r"--tokens: got it without --model"),
         (["--config=configs/quickstart.py", "--master_dtype=int8"], r"--master_dtype: got it without --model"),
+        (["--config=configs/quickstart.py", "--devices=100000"], r"--devices: got 100000, wanted at most 4096"),
         (["--model=llama3-8b", "--parameters=nan"], r"--parameters: got nan, wanted a number below 1e\+18"),
         (["--model=llama3-8b", "--compile", "--topology=h100:1x8", "--devices=4"], r"--devices: got 4, wanted the 8"),
         (["--model=llama3-8b", "--config.mesh.fsdp=2"], r"--config\.mesh: got it beside --model, wanted --mesh"),
