@@ -7,6 +7,9 @@ from typing import Any
 LARGEST = 2**31
 """No quantity of a run reaches this; infinity and NaN are refused with it."""
 
+LONGEST = 2**24
+"""No row has as many tokens, and no vocabulary; XLA aborts at some sizes that nobody means."""
+
 
 class ConfigError(ValueError):
     """The user's configuration cannot be used; the message says what to change."""
@@ -50,6 +53,13 @@ class Section:
         for name in names:
             value: Any = getattr(self, name)
             require(minimum <= value < LARGEST, f"{path}.{name}", value, f"{minimum} or more, and less than 2^31")
+
+    def _of_a_row(self, path: str, *names: str) -> None:
+        for name in names:
+            value: Any = getattr(self, name)
+            require(
+                value < LONGEST, f"{path}.{name}", value, "less than 2^24: no row is as long, no vocabulary as large"
+            )
 
     def _positive(self, path: str, *names: str) -> None:
         for name in names:

@@ -57,6 +57,7 @@ class DataConfig(Section):
         require(0 <= examples <= 16, f"{path}.maximum_examples", examples, "0 to 16")
         wanted = f"{default}, its default: it is only read when data.task is 'maximum'"
         require(self.task == "maximum" or examples == default, f"{path}.maximum_examples", examples, wanted)
+        self._of_a_row(path, "max_prompt_tokens")
         self._at_least(path, 1, "max_problems", "max_prompt_tokens", "validation_problems", "test_problems")
         template = self.prompt_template
         require("{problem}" in template, f"{path}.prompt_template", template, "a text with '{problem}' in it")

@@ -79,6 +79,7 @@ class ModelConfig(Section):
         """Refuses sizes that do not fit together, and settings that nothing would read."""
         self._at_least(path, 1, "num_layers", "d_model", "num_heads", "num_kv_heads", "head_dim", "d_ff")
         self._at_least(path, 1, "logprob_chunk_tokens", "attention_block_tokens", "rope_original_max_positions")
+        self._of_a_row(path, "vocab_size")
         self._at_least(path, 0, "vocab_size", "init_std", "embedding_init_std")
         self._positive(path, "rope_theta", "rope_scaling_factor", "rope_low_freq_factor", "norm_epsilon")
         require(

@@ -49,6 +49,7 @@ class RolloutConfig(Section):
 
     def validate(self, path: str) -> None:
         """Refuses a batch that GRPO cannot learn from."""
+        self._of_a_row(path, "max_new_tokens")
         self._at_least(path, 1, "prompts_per_step", "max_new_tokens", "decode_chunk_tokens")
         require(
             self.completions_per_prompt >= 2,

@@ -114,6 +114,10 @@ def test_unknown_keys_and_wrong_types_are_refused(path: str, value: object, mess
         ("optimizer.b1", 1.0, r"config\.optimizer\.b1: got 1\.0, wanted less than 1"),
         ("cold_start.optimizer.learning_rate", 0.0, r"config\.cold_start\.optimizer\.learning_rate"),
         ("seed", -1, r"config\.seed: got -1"),
+        ("steps", 10**20, r"config\.steps: got 1000+, wanted 0 or more, and less than 2\^31"),
+        ("rollout.max_new_tokens", 2**24, r"config\.rollout\.max_new_tokens: got 16777216, wanted less than 2\^24"),
+        ("data.max_prompt_tokens", 2**24, r"config\.data\.max_prompt_tokens: got 16777216, wanted less than 2\^24"),
+        ("model.vocab_size", 2**24, r"config\.model\.vocab_size: got 16777216, wanted less than 2\^24"),
     ],
 )
 def test_values_that_cannot_work_are_refused(path: str, value: object, message: str) -> None:
