@@ -96,6 +96,6 @@ class Verdict:
             )
         for name in ("parsed", "reason"):
             text = getattr(self, name)
-            if text is not None and any("\ud800" <= character <= "\udfff" for character in text):
+            if isinstance(text, str) and any("\ud800" <= character <= "\udfff" for character in text):
                 # Half a character has no place in a file or on a screen.
                 object.__setattr__(self, name, text.encode(errors="backslashreplace").decode())
